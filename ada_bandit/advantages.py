@@ -1,0 +1,234 @@
+"""Advantage rules: the weight with which a kept response enters the update.
+
+A rule is written over a `Cell`: the counts of the pool and of the kept group. Rules that are
+functions of the rewards themselves (pool mean, group mean, group standard deviation,
+leave-one-out) also apply to shaped rewards as they are; the others weigh correctness.
+
+The names are those of policy files, hence their lower case.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ada_bandit._parts import build, plain
+from ada_bandit._types import BoolArray, FloatArray, IntArray
+from ada_bandit.errors import InputError, check_number
+
+__all__ = [
+    "Advantage",
+    "Cell",
+    "advantage_from_dict",
+    "group_mean",
+    "group_std",
+    "leave_one_out",
+    "pool_mean",
+    "unbiased",
+]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What an advantage rule may look at; all arrays have one shape, whatever it is."""
+
+    pos: IntArray
+    """Correct responses of the pool."""
+    neg: IntArray
+    """Incorrect responses of the pool."""
+    keep_pos: IntArray
+    """Positives kept in the group."""
+    keep_neg: IntArray
+    """Negatives kept in the group."""
+    expected_keep_pos: FloatArray
+    """Mean of `keep_pos` over the group rule's chance, given the pool; equal to it for fixed splits."""
+    expected_keep_neg: FloatArray
+    """Mean of `keep_neg` over the group rule's chance, given the pool."""
+    estimate: FloatArray
+    """Unbiased pass-rate estimate at the exit cell (`ada_bandit.estimators.unbiased_estimate`)."""
+    group_size: int
+    """n, the group size of the policy."""
+
+
+class Advantage(ABC):
+    """Maps the counts at an exit cell to the advantages of a kept positive and negative."""
+
+    name: ClassVar[str]
+    uses_rewards: ClassVar[bool] = True
+    """Whether the rule is a function of rewards, so that shaped rewards apply as they are."""
+
+    @abstractmethod
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        """Return the advantages of a kept positive and of a kept negative for 0/1 rewards.
+
+        The value for a class that is not kept has no meaning; it may be anything finite.
+        """
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:
+        """Return the advantage of every response from its reward, shape ``[prompt, response]``.
+
+        Parameters
+        ----------
+        rewards
+            ``[prompt, response]`` rewards; entries outside `scored` are ignored.
+        scored
+            ``[prompt, response]`` whether the response has a reward: the pool.
+        kept
+            ``[prompt, response]`` whether the response is in the group; a subset of `scored`.
+
+        Raises
+        ------
+        NotImplementedError
+            If the rule weighs correctness, not rewards.
+        """
+        raise NotImplementedError(self.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a description of plain values, read back by `advantage_from_dict`."""
+        return plain(self)
+
+
+def _mean(rewards: FloatArray, where: BoolArray) -> FloatArray:
+    """Return the mean over the last axis of the entries in `where`, 0 where there are none; keeps the axis."""
+    count = np.maximum(where.sum(axis=-1, keepdims=True), 1)
+    return np.asarray(np.sum(rewards, axis=-1, keepdims=True, where=where) / count)
+
+
+def _ratio(part: IntArray, whole: IntArray) -> FloatArray:
+    return np.asarray(part / np.maximum(whole, 1))
+
+
+@dataclass(frozen=True)
+class pool_mean(Advantage):  # noqa: N801 - the name in policy files
+    """Reward minus the mean over the whole pool (Reinforce-Ada, arXiv 2510.04996, equation 3)."""
+
+    name: ClassVar[str] = "pool_mean"
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        mean = _ratio(cell.pos, cell.pos + cell.neg)
+        return 1.0 - mean, 0.0 - mean
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:  # noqa: ARG002
+        return rewards - _mean(rewards, scored)
+
+
+@dataclass(frozen=True)
+class group_mean(Advantage):  # noqa: N801 - the name in policy files
+    """Reward minus the mean over the kept group (Dr. GRPO, arXiv 2503.20783)."""
+
+    name: ClassVar[str] = "group_mean"
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        mean = _ratio(cell.keep_pos, cell.keep_pos + cell.keep_neg)
+        return 1.0 - mean, 0.0 - mean
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:  # noqa: ARG002
+        return rewards - _mean(rewards, kept)
+
+
+@dataclass(frozen=True)
+class group_std(Advantage):  # noqa: N801 - the name in policy files
+    """Group mean divided by the group's standard deviation plus `eps` (GRPO, arXiv 2402.03300).
+
+    The deviation has n - 1 in its denominator. A group whose rewards are all equal has
+    advantage exactly 0, so rounding residue is never blown up; so has a group of one.
+    """
+
+    name: ClassVar[str] = "group_std"
+    eps: float = 1e-4
+    """Added to the deviation, at least 0."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", check_number("eps", self.eps, 0))
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        n = cell.keep_pos + cell.keep_neg
+        mean = _ratio(cell.keep_pos, n)
+        std = np.sqrt(_ratio(cell.keep_pos * cell.keep_neg, n * np.maximum(n - 1, 1)))
+        mixed = (cell.keep_pos > 0) & (cell.keep_neg > 0)
+        scale = np.where(mixed, std + self.eps, 1.0)
+        return np.where(mixed, 1.0 - mean, 0.0) / scale, np.where(mixed, 0.0 - mean, 0.0) / scale
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:  # noqa: ARG002
+        centred = rewards - _mean(rewards, kept)
+        n = kept.sum(axis=-1, keepdims=True)
+        squares = np.sum(centred**2, axis=-1, keepdims=True, where=kept)
+        low = np.min(rewards, axis=-1, keepdims=True, where=kept, initial=np.inf)
+        high = np.max(rewards, axis=-1, keepdims=True, where=kept, initial=-np.inf)
+        scale = np.where(high > low, np.sqrt(squares / np.maximum(n - 1, 1)) + self.eps, 1.0)
+        return np.asarray(np.where(high > low, centred, 0.0) / scale)
+
+
+@dataclass(frozen=True)
+class leave_one_out(Advantage):  # noqa: N801 - the name in policy files
+    """Reward minus the mean of the prompt's other responses in the pool (RLOO, arXiv 2402.14740).
+
+    A pool of one response has no others; its baseline is 0, which keeps w(p) = 1.
+    """
+
+    name: ClassVar[str] = "leave_one_out"
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        others = cell.pos + cell.neg - 1
+        return 1.0 - _ratio(np.maximum(cell.pos - 1, 0), others), 0.0 - _ratio(cell.pos, others)
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:  # noqa: ARG002
+        others = np.maximum(scored.sum(axis=-1, keepdims=True) - 1, 1)
+        total = np.sum(rewards, axis=-1, keepdims=True, where=scored)
+        alone = scored.sum(axis=-1, keepdims=True) == 1
+        return np.asarray(rewards - np.where(alone, 0.0, (total - rewards) / others))
+
+
+@dataclass(frozen=True)
+class unbiased(Advantage):  # noqa: N801 - the name in policy files
+    """Weights with w(p) = 1 for every exit rule: the mean-reward gradient without stopping bias.
+
+    With e the unbiased estimate at the exit cell (Girshick, Mosteller and Savage 1946) and b
+    the constant baseline, a kept positive gets n e (1-b) / keep_pos and a kept negative
+    -n (1-e) b / keep_neg; then w(p) = E[e] (1-b)/p + E[1-e] b/q = 1. Random splits use the
+    expected keep counts, which leaves the mean as it is.
+    """
+
+    name: ClassVar[str] = "unbiased"
+    uses_rewards: ClassVar[bool] = False
+    baseline: float = 0.5
+    """b, in [0, 1]; 0 weighs positives alone, 1 negatives alone."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "baseline", check_number("baseline", self.baseline, 0, 1))
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        def share(weight: FloatArray, keep: FloatArray) -> FloatArray:
+            return np.asarray(np.divide(weight, keep, out=np.zeros(np.shape(keep)), where=keep > 0))
+
+        n, b, e = cell.group_size, self.baseline, cell.estimate
+        lost = (e > 0) & (cell.expected_keep_pos == 0) if b < 1 else np.zeros_like(e, dtype=np.bool_)
+        lost |= (e < 1) & (cell.expected_keep_neg == 0) & (cell.pos + cell.neg > 0) & (b > 0)
+        if np.any(lost):
+            msg = (
+                f"the advantage 'unbiased' must keep a response of every class that a pool holds, and group_size = "
+                f"{n} leaves one out; use group_size >= 2, the group rule 'uniform', or baseline = 0 or 1"
+            )
+            raise InputError(msg)
+        return share(n * e * (1 - b), cell.expected_keep_pos), -share(n * (1 - e) * b, cell.expected_keep_neg)
+
+
+def advantage_from_dict(data: Any) -> Advantage:
+    """Build an advantage rule from its name, a table with its name, or its class; or pass one through.
+
+    Raises
+    ------
+    InputError
+        For an unknown name or key, or a value that the rule refuses.
+    """
+    if isinstance(data, Advantage):
+        return data
+    if isinstance(data, type) and issubclass(data, Advantage):
+        return data()
+    kinds: dict[str, type[Advantage]] = {
+        rule.name: rule for rule in (pool_mean, group_mean, group_std, leave_one_out, unbiased)
+    }
+    return build("advantage", kinds, data, "{name = 'group_std', eps = 1e-4}")

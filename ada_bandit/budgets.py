@@ -1,0 +1,133 @@
+"""Budgets: how many responses are asked for at a time, and how many a prompt may get."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ada_bandit._parts import build, plain
+from ada_bandit._types import BoolArray, IntArray
+from ada_bandit.errors import InputError, check_count
+
+__all__ = ["Budget", "Rounds", "Stages", "budget_from_dict"]
+
+_MOST = 4096
+
+
+class Budget(ABC):
+    """A schedule of round sizes for one prompt."""
+
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def sizes(self) -> tuple[int, ...]:
+        """Responses asked for in each round, in order."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return a description of plain values, read back by `budget_from_dict`."""
+
+    @property
+    def max_samples(self) -> int:
+        """K, the most responses a prompt may get."""
+        return sum(self.sizes)
+
+    def draws(self, resolved: BoolArray) -> IntArray:
+        """Return the draws table ``[pos, neg]``: responses to ask for next, 0 where the prompt exits.
+
+        Cells between two round ends are reached only when some responses got no score; there
+        the next round is asked for as well. The first round is drawn whatever the rule says.
+        """
+        pos, neg = np.indices(resolved.shape)
+        total = pos + neg
+        ends = np.cumsum(self.sizes)
+        index = np.where(total == 0, 0, np.searchsorted(ends, total) + 1)
+        sizes = np.append(np.asarray(self.sizes, dtype=np.int64), 0)
+        wanted = sizes[np.minimum(index, len(sizes) - 1)]
+        wanted = np.minimum(wanted, np.maximum(self.max_samples - total, 0))
+        return np.asarray(np.where(resolved & (total > 0), 0, wanted), dtype=np.int64)
+
+    def _check_size(self) -> None:
+        if self.max_samples > _MOST:
+            msg = (
+                f"a prompt may get at most {_MOST} responses, as the tables hold a cell for every pair of "
+                f"counts; this budget allows {self.max_samples}"
+            )
+            raise InputError(msg)
+
+
+@dataclass(frozen=True)
+class Rounds(Budget):
+    """At most `rounds` rounds of `samples` responses (Reinforce-Ada: M and R)."""
+
+    name: ClassVar[str] = "rounds"
+    samples: int
+    """M, responses a round, at least 1."""
+    rounds: int = 1
+    """R, rounds at most, at least 1."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples", check_count("samples", self.samples))
+        object.__setattr__(self, "rounds", check_count("rounds", self.rounds))
+        if self.samples * self.rounds > _MOST:
+            self._check_size()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.samples,) * self.rounds
+
+    @property
+    def max_samples(self) -> int:
+        return self.samples * self.rounds
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self)
+
+
+@dataclass(frozen=True, init=False)
+class Stages(Budget):
+    """Rounds of the given sizes, such as ``Stages((8, 16))``: 8 responses, then 16 more."""
+
+    name: ClassVar[str] = "stages"
+    _sizes: tuple[int, ...]
+
+    def __init__(self, sizes: Iterable[int]) -> None:
+        if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Iterable):
+            msg = f"sizes must be a sequence of whole numbers, such as (8, 16); got {sizes!r}"
+            raise InputError(msg)
+        values = tuple(check_count("every stage size", size) for size in sizes)
+        if not values:
+            msg = "sizes must hold at least one stage, such as (8, 16); got an empty sequence"
+            raise InputError(msg)
+        object.__setattr__(self, "_sizes", values)
+        self._check_size()
+
+    def __repr__(self) -> str:
+        """Show the budget as it is written."""
+        return f"Stages({self.sizes})"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self._sizes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "sizes": list(self.sizes)}
+
+
+def budget_from_dict(data: Any) -> Budget:
+    """Build a budget from the plain values of `Budget.to_dict`, or pass a budget through.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, an unknown or missing key, or a value that the budget refuses.
+    """
+    if isinstance(data, Budget):
+        return data
+    kinds: dict[str, type[Budget]] = {"rounds": Rounds, "stages": Stages}
+    return build("budget", kinds, data, "{name = 'rounds', samples = 8, rounds = 4}")

@@ -1,0 +1,93 @@
+"""The library's errors, and the checks of input that raise them.
+
+Every message quotes the value that was given and names the remedy.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ada_bandit._types import FloatArray
+
+__all__ = ["AdaBanditError", "InputError", "ProtocolError"]
+
+
+class AdaBanditError(Exception):
+    """Base class of every error that the library raises on purpose."""
+
+
+class InputError(AdaBanditError, ValueError):
+    """A value can't be used; the message quotes it and names the remedy."""
+
+
+class ProtocolError(AdaBanditError, RuntimeError):
+    """Methods were called in an order that has no meaning."""
+
+
+def check_count(name: str, value: Any, at_least: int = 1) -> int:
+    """Return `value` as an int that is at least `at_least`."""
+    try:
+        number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < at_least:
+        msg = f"{name} must be a whole number of at least {at_least}; got {value!r}"
+        raise InputError(msg)
+    return number
+
+
+def check_number(
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    strict: bool = False,
+) -> float:
+    """Return `value` as a finite float in [low, high], or in (low, high) where `strict`."""
+    try:
+        number = math.nan if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    inside = low < number < high if strict else low <= number <= high
+    if not (math.isfinite(number) and inside):
+        ends = "()" if strict else "[]"
+        span = f" in {ends[0]}{low:g}, {high:g}{ends[1]}" if (low, high) != (-math.inf, math.inf) else ""
+        msg = f"{name} must be a finite number{span}; got {value!r}"
+        raise InputError(msg)
+    return number
+
+
+def check_pass_rates(pass_rates: npt.ArrayLike, name: str = "pass_rates") -> FloatArray:
+    """Return `pass_rates` as float64 with every entry in [0, 1]; quote the first that isn't."""
+    try:
+        rates = np.asarray(pass_rates, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        msg = f"{name} must be numbers in [0, 1]; got {pass_rates!r}"
+        raise InputError(msg) from error
+    wrong = ~((rates >= 0) & (rates <= 1))
+    if wrong.any():
+        first = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(wrong)))
+        value = float(np.atleast_1d(rates)[first])
+        where = f" at position {first[0] if len(first) == 1 else first}" if rates.ndim else ""
+        msg = (
+            f"{name} must lie in [0, 1]; got {value!r}{where} "
+            f"({int(wrong.sum())} of {rates.size} outside). Drop these prompts or mend their rates"
+        )
+        raise InputError(msg)
+    return rates
+
+
+def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
+    """Build the error for a name that isn't known; it suggests the nearest one."""
+    known = sorted(known)
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return InputError(f"unknown {kind} {name!r}; {hint}Known: {', '.join(known)}")

@@ -1,0 +1,235 @@
+"""Exact analysis of a policy: the law of the exit cell and everything that follows from it.
+
+With s the score and the exit decision a function of rewards alone, E[s | correct] = grad p / p
+and E[s | incorrect] = -grad p / q, so for every policy, exactly,
+
+    E[update] = w(p) grad p,
+    w(p) = sum over exit cells of law(pos, neg; p) (keep_pos adv_pos / p - keep_neg adv_neg / q) / n.
+
+The law is ``reach * Binomial(pos; pos + neg, p)``, so everything here is a polynomial in p:
+one pass over the rows of Pascal's triangle weighted by p and q evaluates all of it, and its
+integral in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ada_bandit._types import FloatArray
+from ada_bandit.errors import InputError, check_pass_rates
+from ada_bandit.laws import Law
+from ada_bandit.policy import Policy
+from ada_bandit.tables import Tables
+
+__all__ = ["Analysis", "analyze", "analyze_law", "induced_objective"]
+
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """What a policy does at given pass rates, exactly; float64 arrays shaped like `pass_rates`."""
+
+    policy: Policy
+    """The policy that was analysed."""
+    pass_rates: FloatArray
+    """p."""
+    expected_samples: FloatArray
+    """E[N], responses a prompt."""
+    expected_rounds: FloatArray
+    """Mean number of rounds."""
+    signal_probability: FloatArray
+    """Chance that the group holds both classes."""
+    resolved_probability: FloatArray
+    """Chance that the exit rule holds at the exit; 0 for `Never`."""
+    pool_mean_bias: FloatArray
+    """E[pool mean] - p."""
+    pool_mean_mse: FloatArray
+    """E[(pool mean - p)^2]."""
+    gradient_weight: FloatArray
+    """w(p) per kept slot: E[update] = w(p) grad p, with the sum over the group divided by its size n."""
+    short_of_positives: FloatArray
+    """Chance to exit unresolved for want of correct responses; of any correct one for `Never`."""
+    short_of_negatives: FloatArray
+    """Chance to exit unresolved for want of incorrect responses, likewise."""
+
+    @cached_property
+    def exit_law(self) -> dict[tuple[int, int], FloatArray]:
+        """Chance to exit at (pos, neg) by cell, each shaped like `pass_rates`; they sum to 1."""
+        tables = self.policy.tables
+        rows = _pmf_rows(self.pass_rates.ravel(), tables.max_samples)
+        law = {}
+        for total, pmf in enumerate(rows):
+            for pos in np.nonzero(np.diagonal(tables.exits[: total + 1, : total + 1][:, ::-1]))[0]:
+                chance = tables.reach[pos, total - pos] * pmf[pos]
+                law[int(pos), int(total - pos)] = chance.reshape(self.pass_rates.shape)
+        return law
+
+
+def _pmf_rows(pass_rates: FloatArray, most: int) -> Iterator[FloatArray]:
+    """Yield Binomial(pos; total, p) for total = 0 .. most, each ``[pos, pass_rate]``.
+
+    By Pascal's rule: sums of positive terms, so every entry is right to about total * 1e-16.
+    """
+    p, q = pass_rates, 1 - pass_rates
+    row = np.ones((1, p.size))
+    yield row
+    for total in range(1, most + 1):
+        grown = np.empty((total + 1, p.size))
+        np.multiply(row, q, out=grown[:-1])
+        grown[-1] = 0
+        grown[1:] += row * p
+        row = grown
+        yield row
+
+
+def _diagonal(table: npt.NDArray[np.generic], total: int) -> FloatArray:
+    """Return the cells with pos + neg = total, ``[pos]``."""
+    pos = np.arange(total + 1)
+    return np.asarray(table[pos, total - pos], dtype=np.float64)
+
+
+def _weight_coefficients(tables: Tables, total: int, group_size: int) -> FloatArray:
+    """Return c with sum_i c_i Binomial(i; total - 1, p) = the share of w(p) of the exits with `total` responses.
+
+    Uses C(t, k) p^k q^(t-k) / p = t/k C(t-1, k-1) p^(k-1) q^(t-k), and likewise for q, so that
+    nothing is divided by p or q: w is right at 0 and 1 as well.
+    """
+    reach = _diagonal(np.where(tables.exits, tables.reach, 0.0), total)
+    gain_pos = _diagonal(tables.keep_pos, total) * _diagonal(tables.adv_pos, total)
+    gain_neg = _diagonal(tables.keep_neg, total) * _diagonal(tables.adv_neg, total)
+    count = np.arange(1, total + 1)
+    return total / group_size * ((reach * gain_pos)[1:] / count - (reach * gain_neg)[:-1] / count[::-1])
+
+
+def analyze(policy: Policy, pass_rates: npt.ArrayLike) -> Analysis:
+    """Analyse a policy exactly.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+    pass_rates
+        Pass rates in [0, 1], of any shape.
+
+    Returns
+    -------
+    Analysis
+        Arrays shaped like `pass_rates`.
+
+    Raises
+    ------
+    InputError
+        If a pass rate is NaN or outside [0, 1].
+
+    Examples
+    --------
+    >>> from ada_bandit import Policy, analyze
+    >>> analysis = analyze(Policy.preset("reinforce-ada-balance"), pass_rates=[0.1, 0.5])
+    >>> analysis.expected_samples.round(3)
+    array([20.962,  8.568])
+    """
+    _check_policy(policy)
+    rates = check_pass_rates(pass_rates)
+    flat = rates.ravel()
+    parts = [_evaluate(policy, flat[start : start + _CHUNK]) for start in range(0, max(flat.size, 1), _CHUNK)]
+    values = np.concatenate(parts, axis=1)
+    return Analysis(policy, rates, *(value.reshape(rates.shape) for value in values))
+
+
+def _evaluate(policy: Policy, pass_rates: FloatArray) -> FloatArray:
+    """Return the fields of `Analysis` in order, ``[field, pass_rate]``."""
+    tables = policy.tables
+    size = pass_rates.size
+    rounds, weight = np.zeros((2, size))
+    sums = np.zeros((7, size))
+    previous: FloatArray = np.ones((1, size))
+    for total, pmf in enumerate(_pmf_rows(pass_rates, tables.max_samples)):
+        reach, exits = _diagonal(tables.reach, total), _diagonal(tables.exits, total)
+        rounds += (reach * (_diagonal(tables.draws, total) > 0)) @ pmf
+        if exits.any():
+            ratio = np.arange(total + 1) / total
+            values = np.stack(
+                [
+                    np.full(total + 1, float(total)),
+                    _diagonal(tables.signal, total),
+                    _diagonal(tables.resolved, total),
+                    ratio,
+                    ratio**2,
+                    _diagonal(tables.short_of_positives, total),
+                    _diagonal(tables.short_of_negatives, total),
+                ]
+            )
+            sums += (values * (reach * exits)) @ pmf
+            weight += _weight_coefficients(tables, total, policy.n) @ previous
+        previous = pmf
+    samples, signal, resolved, mean, square, no_pos, no_neg = sums
+    bias = mean - pass_rates
+    mse = np.maximum(square - 2 * pass_rates * mean + pass_rates**2, 0)
+    return np.stack([samples, rounds, signal, resolved, bias, mse, weight, no_pos, no_neg])
+
+
+def analyze_law(policy: Policy, law: Law) -> dict[str, float]:
+    """Average the exact analysis over a pass-rate law.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+    law
+        The law of p over prompts.
+
+    Returns
+    -------
+    dict
+        The mean over prompts of every field of `Analysis`, by the field's name, without
+        quadrature error; `pass_rates` is the law's mean.
+    """
+    _check_policy(policy)
+    nodes, weights = law.quadrature(policy.budget.max_samples + 2)
+    values = vars(analyze(policy, nodes))
+    return {name: float(weights @ value) for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def induced_objective(policy: Policy, grid: npt.ArrayLike) -> FloatArray:
+    """Return F(p), the objective that the policy climbs: the integral of w from 0 to p.
+
+    Exact, as the integral of Binomial(i; t-1, p) is P(Binomial(t, p) > i) / t.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+    grid
+        Pass rates in [0, 1], of any shape and order.
+
+    Returns
+    -------
+    FloatArray
+        F, shaped like `grid`, with F(0) = 0; only differences have a meaning.
+
+    Raises
+    ------
+    InputError
+        If a pass rate is NaN or outside [0, 1].
+    """
+    _check_policy(policy)
+    rates = check_pass_rates(grid, "grid")
+    tables = policy.tables
+    objective = np.zeros(rates.size)
+    for total, pmf in enumerate(_pmf_rows(rates.ravel(), tables.max_samples)):
+        if total and _diagonal(tables.exits, total).any():
+            beyond = np.cumsum(pmf[::-1], axis=0)[::-1][1:]
+            objective += (_weight_coefficients(tables, total, policy.n) / total) @ beyond
+    return objective.reshape(rates.shape)
+
+
+def _check_policy(policy: Policy) -> None:
+    if not isinstance(policy, Policy):
+        msg = f"policy must be a Policy; got {policy!r}. For a preset use Policy.preset({str(policy)!r})"
+        raise InputError(msg)
