@@ -132,7 +132,7 @@ def analyze(policy: Policy, pass_rates: npt.ArrayLike) -> Analysis:
     >>> from ada_bandit import Policy, analyze
     >>> analysis = analyze(Policy.preset("reinforce-ada-balance"), pass_rates=[0.1, 0.5])
     >>> analysis.expected_samples.round(3)
-    array([20.962,  8.568])
+    array([20.962,  8.567])
     """
     _check_policy(policy)
     rates = check_pass_rates(pass_rates)

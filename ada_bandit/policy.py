@@ -10,6 +10,8 @@ from functools import cached_property
 from inspect import signature
 from typing import Any
 
+import numpy as np
+
 from ada_bandit.advantages import Advantage, advantage_from_dict, group_mean, group_std, leave_one_out, pool_mean
 from ada_bandit.budgets import Budget, Rounds, budget_from_dict
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
@@ -175,13 +177,15 @@ def _key(key: str) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Write one value as TOML; JSON's escapes of text are TOML's as well."""
+    """Write one value as TOML; JSON's escapes of control characters are TOML's as well."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, str):
-        return json.dumps(value).replace("\x7f", "\\u007f")
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(key)} = {_toml(item)}" for key, item in value.items()) + " }"
     if isinstance(value, (list, tuple)):

@@ -101,11 +101,10 @@ def _joined(kind: type[AllOf | AnyOf], *rules: ExitRule) -> tuple[ExitRule, ...]
 
 
 def _check_members(rules: Any) -> tuple[ExitRule, ...]:
-    members = tuple(rule_from_dict(rule) for rule in rules)
-    if not members:
-        msg = "a combination of rules needs at least one rule; got none"
+    if not isinstance(rules, (list, tuple)) or not rules:
+        msg = f"a combination of rules needs a list of at least one rule; got {rules!r}"
         raise InputError(msg)
-    return members
+    return tuple(rule_from_dict(rule) for rule in rules)
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,7 @@ class Positive(ExitRule):
     """Correct responses that are enough, at least 1."""
 
     def __post_init__(self) -> None:
-        check_count("count", self.count)
+        object.__setattr__(self, "count", check_count("count", self.count))
 
     def __call__(self, pos: IntArray, neg: IntArray) -> BoolArray:  # noqa: ARG002 - one class decides
         return pos >= self.count
@@ -195,8 +194,8 @@ class Quota(ExitRule):
     """Incorrect responses wanted, at least 0."""
 
     def __post_init__(self) -> None:
-        check_count("positives", self.positives, 0)
-        check_count("negatives", self.negatives, 0)
+        object.__setattr__(self, "positives", check_count("positives", self.positives, 0))
+        object.__setattr__(self, "negatives", check_count("negatives", self.negatives, 0))
 
     def __call__(self, pos: IntArray, neg: IntArray) -> BoolArray:
         return (pos >= self.positives) & (neg >= self.negatives)
@@ -214,7 +213,7 @@ class Balance(ExitRule):
     """Size n of the group to be filled, at least 1."""
 
     def __post_init__(self) -> None:
-        check_count("group_size", self.group_size)
+        object.__setattr__(self, "group_size", check_count("group_size", self.group_size))
 
     def __call__(self, pos: IntArray, neg: IntArray) -> BoolArray:
         return (pos >= self.group_size // 2) & (neg >= self.group_size - self.group_size // 2)
@@ -235,8 +234,8 @@ class Interval(ExitRule):
     """Nominal coverage of the interval, in (0, 1)."""
 
     def __post_init__(self) -> None:
-        check_number("width", self.width, 0, 1, strict=True)
-        check_number("confidence", self.confidence, 0, 1, strict=True)
+        object.__setattr__(self, "width", check_number("width", self.width, 0, 1, strict=True))
+        object.__setattr__(self, "confidence", check_number("confidence", self.confidence, 0, 1, strict=True))
 
     def __call__(self, pos: IntArray, neg: IntArray) -> BoolArray:
         from scipy.special import ndtri
@@ -266,8 +265,8 @@ class ConfidenceSequence(ExitRule):
     """Chance of ever excluding the true p, in (0, 1)."""
 
     def __post_init__(self) -> None:
-        _check_region(self.low, self.high)
-        check_number("alpha", self.alpha, 0, 1, strict=True)
+        _set_region(self)
+        object.__setattr__(self, "alpha", check_number("alpha", self.alpha, 0, 1, strict=True))
 
     def __call__(self, pos: IntArray, neg: IntArray) -> BoolArray:
         from scipy.special import betaln, xlog1py, xlogy
@@ -301,8 +300,8 @@ class Posterior(ExitRule):
     """Pass-rate law before the first response; uniform unless given."""
 
     def __post_init__(self) -> None:
-        _check_region(self.low, self.high)
-        check_number("mass", self.mass, 0.5, 1, strict=True)
+        _set_region(self)
+        object.__setattr__(self, "mass", check_number("mass", self.mass, 0.5, 1, strict=True))
         object.__setattr__(self, "prior", law_from_dict(self.prior))
 
     def to_dict(self) -> dict[str, Any]:
@@ -313,12 +312,13 @@ class Posterior(ExitRule):
         return np.asarray((inside >= self.mass) | (inside <= 1 - self.mass))
 
 
-def _check_region(low: float, high: float) -> None:
-    check_number("low", low, 0, 1)
-    check_number("high", high, 0, 1)
+def _set_region(rule: ConfidenceSequence | Posterior) -> None:
+    low, high = check_number("low", rule.low, 0, 1), check_number("high", rule.high, 0, 1)
     if low >= high:
-        msg = f"low must be below high; got low = {low!r}, high = {high!r}"
+        msg = f"low must be below high; got low = {rule.low!r}, high = {rule.high!r}"
         raise InputError(msg)
+    object.__setattr__(rule, "low", low)
+    object.__setattr__(rule, "high", high)
 
 
 def _posterior_mass(prior: Law, pos: IntArray, neg: IntArray, low: float, high: float) -> Any:
@@ -426,7 +426,7 @@ def rule_from_dict(data: Any) -> ExitRule:
     if isinstance(data, ExitRule):
         return data
     name = data if isinstance(data, str) else data.get("name") if isinstance(data, Mapping) else None
-    if name in _USER:
+    if isinstance(name, str) and name in _USER:
         options = {key: value for key, value in data.items() if key != "name"} if name is not data else {}
         return _USER[name].with_options(**options)
     if callable(data):

@@ -21,7 +21,7 @@ from ada_bandit.estimators import unbiased_estimate
 if TYPE_CHECKING:
     from ada_bandit.policy import Policy
 
-__all__ = ["Tables", "compile_tables", "draw_lattice"]
+__all__ = ["Tables", "class_advantages", "compile_tables", "draw_lattice"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +81,8 @@ def compile_tables(policy: Policy) -> Tables:
     keep_pos, keep_neg = policy.group.split(pos, neg, policy.n)
     keep = keep_pos + keep_neg
     estimate = unbiased_estimate(draws)
-    share = keep / np.maximum(pos + neg, 1)
     random_split = policy.group.random_split
-    mean_pos = np.asarray(share * pos if random_split else keep_pos, dtype=np.float64)
-    mean_neg = np.asarray(share * neg if random_split else keep_neg, dtype=np.float64)
+    mean_pos, mean_neg = _expected_split(policy, pos, neg)
 
     def advantages(kept_pos: IntArray, kept_neg: IntArray) -> tuple[FloatArray, FloatArray]:
         cell = Cell(pos, neg, kept_pos, kept_neg, mean_pos, mean_neg, estimate, policy.n)
@@ -129,6 +127,37 @@ def compile_tables(policy: Policy) -> Tables:
         if isinstance(table, np.ndarray):
             table.setflags(write=False)
     return tables
+
+
+def _expected_split(policy: Policy, pos: IntArray, neg: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the mean numbers of positives and negatives kept, given the pool."""
+    keep_pos, keep_neg = policy.group.split(pos, neg, policy.n)
+    if policy.group.random_split:
+        share = (keep_pos + keep_neg) / np.maximum(pos + neg, 1)
+        return np.asarray(share * pos), np.asarray(share * neg)
+    return keep_pos.astype(np.float64), keep_neg.astype(np.float64)
+
+
+def class_advantages(
+    policy: Policy, pos: IntArray, neg: IntArray, keep_pos: IntArray, keep_neg: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the advantages of a kept positive and negative for pools and groups that were realised.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+    pos, neg, keep_pos, keep_neg
+        ``[prompt]`` class counts of the pool and of the kept group.
+
+    Returns
+    -------
+    tuple of FloatArray
+        ``[prompt]`` each.
+    """
+    expected = _expected_split(policy, pos, neg)
+    cell = Cell(pos, neg, keep_pos, keep_neg, *expected, policy.tables.estimate[pos, neg], policy.n)
+    return policy.advantage.of_classes(cell)
 
 
 def _split_law(pos: IntArray, neg: IntArray, keep: IntArray) -> list[FloatArray]:

@@ -1,1 +1,196 @@
-"""Monte Carlo of whole batches."""
+"""Monte Carlo of whole batches, in numba over all cores.
+
+Every response is a counter-based uniform below its prompt's pass rate, so the numbers depend
+on the seed alone, not on threads, chunks or the order of work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ada_bandit import _kernels
+from ada_bandit._types import FloatArray, IntArray
+from ada_bandit.errors import check_count, check_pass_rates
+from ada_bandit.laws import Law
+from ada_bandit.policy import Policy
+from ada_bandit.uniforms import PASS_RATES, REWARDS, check_seed, thresholds, uniform_rows
+
+__all__ = ["Exits", "Simulation", "simulate", "simulate_law"]
+
+_CHUNK = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class Exits:
+    """Where simulated prompts came to rest; every array is `[prompt]`."""
+
+    pos: npt.NDArray[np.int32]
+    """Correct responses of the pool."""
+    neg: npt.NDArray[np.int32]
+    """Incorrect responses of the pool."""
+    rounds: npt.NDArray[np.int32]
+    """Rounds drawn."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Means over simulated prompts and their standard errors."""
+
+    prompts: int
+    """Prompts simulated in all."""
+    responses: int
+    """Responses drawn in all."""
+    samples: float
+    """Responses a prompt."""
+    samples_se: float
+    rounds: float
+    """Rounds a prompt."""
+    rounds_se: float
+    signal: float
+    """Share of prompts whose group holds both classes."""
+    signal_se: float
+    resolved: float
+    """Share of prompts at whose exit the rule held."""
+    resolved_se: float
+    short_of_positives: float
+    """Share of prompts that exit unresolved for want of correct responses."""
+    short_of_positives_se: float
+    short_of_negatives: float
+    """Share of prompts that exit unresolved for want of incorrect responses."""
+    short_of_negatives_se: float
+
+
+def simulate(
+    policy: Policy,
+    pass_rates: npt.ArrayLike,
+    *,
+    seed: int = 0,
+    first_prompt: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Exits:
+    """Sample prompts of given pass rates until they exit.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+    pass_rates
+        ``[prompt]`` pass rates in [0, 1].
+    seed
+        Key of the uniforms. The same seed gives two policies the same responses.
+    first_prompt
+        Number of the first prompt; prompts simulated in parts get the numbers they would have
+        in one go.
+    progress
+        Called with the number of prompts that a chunk finished.
+
+    Returns
+    -------
+    Exits
+        One entry a prompt.
+
+    Raises
+    ------
+    InputError
+        If a pass rate is NaN or outside [0, 1].
+    """
+    below = thresholds(check_pass_rates(pass_rates).ravel())
+    first, key = check_count("first_prompt", first_prompt, 0), check_seed(seed)
+    draws = policy.tables.draws
+    pos, neg, rounds = np.empty((3, below.size), dtype=np.int32)
+
+    def run(start: int) -> None:
+        part = slice(start, start + _CHUNK)
+        number = np.uint64(first + start)
+        _kernels.sample(key, np.uint64(REWARDS), number, below[part], draws, pos[part], neg[part], rounds[part])
+        if progress is not None:
+            progress(below[part].size)
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
+        list(pool.map(run, range(0, below.size, _CHUNK)))
+    return Exits(pos, neg, rounds)
+
+
+def draw_pass_rates(law: Law, prompts: int, *, seed: int = 0, first_prompt: int = 0) -> FloatArray:
+    """Draw the pass rates of consecutive prompts from a law, ``[prompt]``."""
+    uniforms = uniform_rows(seed, PASS_RATES, prompts, 1, first_prompt)
+    return law.quantile(uniforms[:, 0])
+
+
+def simulate_law(
+    policy: Policy,
+    law: Law,
+    *,
+    prompts: int = 512,
+    batches: int = 200,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Simulation:
+    """Simulate batches of prompts whose pass rates come from a law.
+
+    Parameters
+    ----------
+    policy
+        The policy.
+    law
+        The law of p over prompts.
+    prompts
+        Prompts in a batch.
+    batches
+        Number of batches.
+    seed
+        Key of the uniforms; the same seed gives two policies the same prompts and responses.
+    progress
+        Called with the number of prompts that were finished.
+
+    Returns
+    -------
+    Simulation
+        Means and standard errors over all prompts; NaN where there is none.
+    """
+    total = check_count("prompts", prompts, 0) * check_count("batches", batches, 0)
+    side = policy.tables.max_samples + 1
+    cells = np.zeros(side * side, dtype=np.int64)
+    rounds = np.zeros(side, dtype=np.int64)
+    # Integer histograms hold every prompt, so memory stays flat and sums are exact.
+    for start in range(0, total, 32 * _CHUNK):
+        count = min(32 * _CHUNK, total - start)
+        rates = draw_pass_rates(law, count, seed=seed, first_prompt=start)
+        exits = simulate(policy, rates, seed=seed, first_prompt=start, progress=progress)
+        cells += np.bincount(exits.pos.astype(np.int64) * side + exits.neg, minlength=cells.size)
+        rounds += np.bincount(exits.rounds, minlength=side)
+    return _summarise(policy, cells.reshape(side, side), rounds)
+
+
+def _summarise(policy: Policy, cells: IntArray, rounds: IntArray) -> Simulation:
+    tables = policy.tables
+    pos, neg = np.indices(cells.shape)
+    # For a random split the chance of signal at the cell stands in for the draw of the group.
+    parts = {
+        "samples": (pos + neg, cells),
+        "rounds": (np.arange(rounds.size), rounds),
+        "signal": (tables.signal, cells),
+        "resolved": (tables.resolved, cells),
+        "short_of_positives": (tables.short_of_positives, cells),
+        "short_of_negatives": (tables.short_of_negatives, cells),
+    }
+    values: dict[str, float] = {}
+    for name, (value, count) in parts.items():
+        values[name], values[f"{name}_se"] = _mean_and_error(np.asarray(value, dtype=np.float64), count)
+    return Simulation(prompts=int(cells.sum()), responses=int(((pos + neg) * cells).sum()), **values)
+
+
+def _mean_and_error(value: FloatArray, count: IntArray) -> tuple[float, float]:
+    """Return mean and standard error of a value that was seen `count` times, cell by cell."""
+    total = int(count.sum())
+    if total == 0:
+        return np.nan, np.nan
+    mean = float((value * count).sum() / total)
+    variance = float(((value - mean) ** 2 * count).sum() / max(total - 1, 1))
+    return mean, float(np.sqrt(variance / total)) if total > 1 else np.nan

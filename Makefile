@@ -1,0 +1,47 @@
+# The virtual environment is made on first use and kept; every target works again at once on the second call.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test lint format bench package clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/sim.stamp ## compare GRPO and Reinforce-Ada on published pass rates, with figures in out/compare
+	$(BIN)/python -m sim compare
+
+test: $(VENV)/dev.stamp ## run all tests, README included
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/dev.stamp ## ruff and strict mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev.stamp ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/dev.stamp ## speed as ratios against a peer in the same run
+	$(BIN)/python -m bench
+
+package: $(VENV)/dev.stamp ## build the wheel and check that it holds ada_bandit alone
+	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -c "import glob, zipfile; tops = {name.split('/')[0] for name in zipfile.ZipFile(*glob.glob('dist/*.whl')).namelist()}; print('wheel:', *sorted(tops)); assert {t for t in tops if not t.endswith('.dist-info')} == {'ada_bandit'}, tops"
+
+clean: ## remove the environment, caches and results
+	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ada_bandit needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/sim.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sim]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(VENV)/sim.stamp $@
