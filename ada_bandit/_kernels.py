@@ -17,7 +17,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 UnsignedArray = npt.NDArray[np.uint64]
 ByteArray = npt.NDArray[np.uint8]
-CountArray = npt.NDArray[np.int32]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
@@ -119,11 +118,10 @@ def sample(
     seed: U,
     stream: U,
     first: U,
-    threshold: UnsignedArray,
+    pass_rates: FloatArray,
     draws: IntArray,
-    pos: CountArray,
-    neg: CountArray,
-    rounds: CountArray,
+    exit_cell: IntArray,
+    rounds: IntArray,
 ) -> None:
     """Sample every prompt until it exits.
 
@@ -134,63 +132,61 @@ def sample(
     ----------
     seed, stream, first
         Key, stream and number of the first prompt for the uniforms.
-    threshold
-        ``[prompt]`` a response is correct when its 32-bit word is below.
+    pass_rates
+        ``[prompt]`` a response is correct when its uniform is below.
     draws
         ``[pos, neg]`` draws table.
-    pos, neg, rounds
-        ``[prompt]`` written: the exit cell and the number of rounds.
+    exit_cell, rounds
+        ``[prompt]`` written: the exit cell as ``pos * (K + 1) + neg``, and the number of rounds.
     """
     k0, k1 = seed & _LOW, seed >> _32
-    width = draws.shape[0]
-    flat = draws.ravel()
+    # A correct response moves a flat cell by one row, an incorrect one by one column.
+    flat, row = draws.ravel(), draws.shape[1]
     ones = np.zeros(256, np.int64)
     for value in range(1, 256):
         ones[value] = (value & 1) + ones[value >> 1]
     index = np.empty(_TILE, np.int64)
-    left = np.empty(_TILE, np.int64)
     prompt = np.empty(_TILE, np.uint64)
     below = np.empty(_TILE, np.uint64)
+    at = np.empty(_TILE, np.int64)
+    left = np.empty(_TILE, np.int64)
+    taken = np.empty(_TILE, np.int64)
     bits = np.empty(_TILE, np.uint8)
-    for start in range(0, threshold.size, _TILE):
-        live = min(_TILE, threshold.size - start)
+    for start in range(0, pass_rates.size, _TILE):
+        live = min(_TILE, pass_rates.size - start)
         for k in range(live):
             index[k] = start + k
-            left[k] = flat[0]
             prompt[k] = first + U(start + k)
-            below[k] = threshold[start + k]
-            pos[start + k] = 0
-            neg[start + k] = 0
-            rounds[start + k] = 1
+            # (x + 1/2) / 2^32 < p for a word x, as a comparison of integers.
+            below[k] = U(np.ceil(pass_rates[start + k] * 2.0**32 - 0.5))
+            at[k], left[k], taken[k] = 0, flat[0], 1
         block = U(0)
         while live > 0:
             _draw_eight(block, stream, k0, k1, prompt, below, live, bits)
             block += U(2)
             still = 0
             for k in range(live):
-                i, word, wanted = index[k], np.int64(bits[k]), left[k]
-                p, n = np.int64(pos[i]), np.int64(neg[i])
+                word, cell, wanted, count = np.int64(bits[k]), at[k], left[k], taken[k]
                 if wanted >= 8:
-                    p += ones[word]
-                    n += 8 - ones[word]
+                    cell += 8 + ones[word] * (row - 1)
                     wanted -= 8
                     if wanted == 0:
-                        wanted = flat[p * width + n]
-                        rounds[i] += wanted > 0
+                        wanted = flat[cell]
+                        count += wanted > 0
                 else:
                     for _ in range(8):
-                        p += word & 1
-                        n += 1 - (word & 1)
+                        cell += 1 + (word & 1) * (row - 1)
                         word >>= 1
                         wanted -= 1
                         if wanted == 0:
-                            wanted = flat[p * width + n]
+                            wanted = flat[cell]
                             if wanted == 0:
                                 break
-                            rounds[i] += 1
-                pos[i] = p
-                neg[i] = n
-                index[still], left[still], prompt[still], below[still] = i, wanted, prompt[k], below[k]
+                            count += 1
+                i = index[k]
+                exit_cell[i], rounds[i] = cell, count
+                index[still], prompt[still], below[still] = i, prompt[k], below[k]
+                at[still], left[still], taken[still] = cell, wanted, count
                 still += wanted > 0
             live = still
 

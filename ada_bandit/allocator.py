@@ -404,18 +404,13 @@ class Allocator:
             return "0 prompts: nothing was asked for."
         n, policy = self.policy.n, self.policy.label
         share = 100 / self.prompts
-        lines = [
-            f"{self.prompts} prompts under {policy}: {m['responses']} responses, "
-            f"{m['responses_per_prompt']:.2f} a prompt, in {m['rounds']} rounds ({m['mean_rounds']:.2f} a prompt)"
-        ]
+        cost = f"{m['responses']} responses, {m['responses_per_prompt']:.2f} a prompt"
+        rounds = f"in {m['rounds']} rounds ({m['mean_rounds']:.2f} a prompt)"
+        lines = [f"{self.prompts} prompts under {policy}: {cost}, {rounds}"]
         if m["running"]:
             lines.append(f"{m['running']} still running, {m['outstanding']} responses outstanding")
-        lines.append(
-
-                f"exited: {m['resolved']} resolved, {m['exhausted']} exhausted "
-                f"({m['unresolved_no_positive']} for want of positives, {m['unresolved_no_negative']} of negatives)"
-
-        )
+        short = f"{m['unresolved_no_positive']} for want of positives, {m['unresolved_no_negative']} of negatives"
+        lines.append(f"exited: {m['resolved']} resolved, {m['exhausted']} exhausted ({short})")
         without = f"without signal: {m['no_signal']} prompts ({share * m['no_signal']:.1f} %)"
         if not math.isnan(m["plain_no_signal"]):
             plain = m["plain_no_signal"]

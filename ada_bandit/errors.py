@@ -68,12 +68,17 @@ def check_number(
 def check_pass_rates(pass_rates: npt.ArrayLike, name: str = "pass_rates") -> FloatArray:
     """Return `pass_rates` as float64 with every entry in [0, 1]; quote the first that isn't."""
     try:
-        rates = np.asarray(pass_rates, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        given = np.asarray(pass_rates)
+        # NumPy would read text such as "0.5" as a number.
+        rates = given.astype(np.float64) if given.dtype.kind in "biufO" else None
+    except (TypeError, ValueError):
+        rates = None
+    if rates is None:
         msg = f"{name} must be numbers in [0, 1]; got {pass_rates!r}"
-        raise InputError(msg) from error
-    wrong = ~((rates >= 0) & (rates <= 1))
-    if wrong.any():
+        raise InputError(msg)
+    # NaN makes the minimum NaN, and no comparison with it holds.
+    if rates.size and not (rates.min() >= 0 and rates.max() <= 1):
+        wrong = ~((rates >= 0) & (rates <= 1))
         first = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(wrong)))
         value = float(np.atleast_1d(rates)[first])
         where = f" at position {first[0] if len(first) == 1 else first}" if rates.ndim else ""

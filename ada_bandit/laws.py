@@ -45,8 +45,11 @@ class Law(ABC):
         """Return the law of p after `pos` correct and `neg` incorrect responses (Bayes)."""
 
     @abstractmethod
-    def evidence(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
-        """Return E[p^pos (1-p)^neg], the chance of one given sequence, shaped like the counts."""
+    def log_evidence(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
+        """Return log E[p^pos (1-p)^neg], shaped like the counts; -inf where they are impossible.
+
+        The chance of one given sequence; its logarithm, as that of a long pool underflows.
+        """
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -57,12 +60,17 @@ class Law(ABC):
         """E[p]."""
         return float(self.evidence(1, 0))
 
+    def evidence(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
+        """Return E[p^pos (1-p)^neg], the chance of one given sequence, shaped like the counts."""
+        return np.asarray(np.exp(self.log_evidence(pos, neg)))
+
     def predictive(self, total: int) -> FloatArray:
         """Return P(k of `total` responses are correct) for k = 0 .. total, shape ``[total + 1]``."""
-        from scipy.special import comb
+        from scipy.special import betaln
 
         k = np.arange(check_count("total", total, 0) + 1)
-        return np.asarray(comb(total, k) * self.evidence(k, total - k))
+        log_choose = -betaln(k + 1, total - k + 1) - np.log(total + 1)
+        return np.asarray(np.exp(log_choose + self.log_evidence(k, total - k)))
 
     def at_least(self, correct: int, total: int) -> Law:
         """Return the law among prompts with at least `correct` of `total` responses correct.
@@ -87,6 +95,35 @@ class Law(ABC):
         return Mixture(tuple(laws), tuple(weights[seen].tolist()))
 
 
+def _normalised(weights: npt.ArrayLike) -> FloatArray:
+    """Return the weights divided by their sum; as they are where that is 1 to rounding.
+
+    Dividing again would change a policy file a little each time it is read and written.
+    """
+    try:
+        values = np.array(weights, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        msg = f"weights must be numbers, one for each part; got {weights!r}"
+        raise InputError(msg) from error
+    if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
+        msg = f"weights must be finite, non-negative and not all 0; got {weights!r}"
+        raise InputError(msg)
+    total = values.sum()
+    return values if abs(total - 1) <= np.finfo(np.float64).eps * values.size else np.asarray(values / total)
+
+
+def _log_sum(logs: FloatArray) -> FloatArray:
+    """Return the log of the sum of exp(logs) over the last axis; -inf for a sum of 0."""
+    top = np.max(logs, axis=-1, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(logs - top).sum(axis=-1)) + top[..., 0])
+
+
+def _ruled_out(pos: int, neg: int) -> InputError:
+    return InputError(f"this law rules out {pos} correct and {neg} incorrect responses; widen its support")
+
+
 @dataclass(frozen=True)
 class Beta(Law):
     """The Beta(a, b) law, density proportional to p^(a-1) (1-p)^(b-1)."""
@@ -103,11 +140,21 @@ class Beta(Law):
         object.__setattr__(self, "b", check_number("b", self.b, 0, np.inf, strict=True))
 
     def quadrature(self, degree: int) -> tuple[FloatArray, FloatArray]:
-        from scipy.special import roots_jacobi
+        from scipy.linalg import eigh_tridiagonal
 
-        # Gauss-Jacobi with m nodes is exact up to degree 2m - 1; it lives on [-1, 1].
-        nodes, weights = roots_jacobi(degree // 2 + 1, self.b - 1, self.a - 1)
-        return (np.clip((1 + nodes) / 2, 0, 1), np.asarray(weights / weights.sum()))
+        # Gauss-Jacobi: m nodes are exact up to degree 2m - 1. They are the eigenvalues of the
+        # recurrence's matrix (Golub and Welsch 1969), which exists for any a and b;
+        # scipy.special.roots_jacobi overflows for large ones.
+        a, b, total = self.a, self.b, self.a + self.b
+        k = np.arange(1, degree // 2 + 1)
+        size = 2 * k + total - 2
+        centre = (1 + (a - b) * (total - 2) / (size * (size + 2))) / 2
+        spread = k * (k + a - 1) * (k + b - 1) * (k + total - 2)
+        # At k = 1 the factor total - 1 stands above and below, and may be 0.
+        spread[:1], size[:1] = a * b, total
+        below = size**2 * (size + 1) * np.where(k > 1, size - 1, 1)
+        nodes, vectors = eigh_tridiagonal(np.append(a / total, centre), np.sqrt(spread / below))
+        return np.clip(nodes, 0, 1), np.asarray(vectors[0] ** 2)
 
     def probability(self, low: float, high: float) -> float:
         from scipy.special import betainc
@@ -123,11 +170,11 @@ class Beta(Law):
     def posterior(self, pos: int, neg: int) -> Beta:
         return Beta(self.a + pos, self.b + neg)
 
-    def evidence(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
+    def log_evidence(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
         from scipy.special import betaln
 
         pos, neg = np.asarray(pos), np.asarray(neg)
-        return np.asarray(np.exp(betaln(self.a + pos, self.b + neg) - betaln(self.a, self.b)))
+        return np.asarray(betaln(self.a + pos, self.b + neg) - betaln(self.a, self.b))
 
     def to_dict(self) -> dict[str, Any]:
         return plain(self)
@@ -149,15 +196,12 @@ class Grid(Law):
         if rates.size == 0:
             msg = "a Grid needs at least one pass rate; got an empty array"
             raise InputError(msg)
-        weights = np.ones_like(rates) if self.weights is None else np.array(self.weights, float).ravel()
+        weights = _normalised(np.ones_like(rates) if self.weights is None else self.weights)
         if weights.shape != rates.shape:
             msg = f"weights must match pass_rates, one each; got {weights.size} weights for {rates.size} pass rates"
             raise InputError(msg)
-        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
-            msg = f"weights must be finite, non-negative and not all 0; got {weights!r}"
-            raise InputError(msg)
         order = np.argsort(rates, kind="stable")
-        for name, values in (("pass_rates", rates[order]), ("weights", weights[order] / weights.sum())):
+        for name, values in (("pass_rates", rates[order]), ("weights", weights[order])):
             values.setflags(write=False)
             object.__setattr__(self, name, values)
 
@@ -188,22 +232,22 @@ class Grid(Law):
         index = np.searchsorted(np.cumsum(self.mass), uniforms, side="right")
         return np.asarray(self.pass_rates[np.minimum(index, self.pass_rates.size - 1)])
 
-    def posterior(self, pos: int, neg: int) -> Grid:
+    def log_joint(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
+        """Return log(weight p^pos (1-p)^neg), shaped like the counts and then ``[atom]``."""
         from scipy.special import xlog1py, xlogy
 
+        pos, neg = np.asarray(pos)[..., None], np.asarray(neg)[..., None]
         with np.errstate(divide="ignore"):
-            log_weights = np.log(self.mass)
-        # Logs, shifted to a largest weight of 1: long pools would underflow otherwise.
-        log_weights = log_weights + xlogy(pos, self.pass_rates) + xlog1py(neg, -self.pass_rates)
+            return np.asarray(np.log(self.mass) + xlogy(pos, self.pass_rates) + xlog1py(neg, -self.pass_rates))
+
+    def posterior(self, pos: int, neg: int) -> Grid:
+        log_weights = self.log_joint(pos, neg)
         if not np.isfinite(log_weights.max()):
-            msg = f"this law rules out {pos} correct and {neg} incorrect responses; widen its support"
-            raise InputError(msg)
+            raise _ruled_out(pos, neg)
         return Grid(self.pass_rates, np.exp(log_weights - log_weights.max()))
 
-    def evidence(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
-        pos, neg = np.broadcast_arrays(np.asarray(pos), np.asarray(neg))
-        likelihood = self.pass_rates ** pos[..., None] * (1 - self.pass_rates) ** neg[..., None]
-        return np.asarray(likelihood @ self.mass)
+    def log_evidence(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
+        return _log_sum(self.log_joint(pos, neg))
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "pass_rates": self.pass_rates.tolist(), "weights": self.mass.tolist()}
@@ -221,15 +265,15 @@ class Mixture(Law):
     """Non-negative weights, one a law; normalised to sum 1."""
 
     def __post_init__(self) -> None:
-        laws, weights = tuple(law_from_dict(law) for law in self.laws), np.asarray(self.weights, dtype=np.float64)
-        if not laws or len(laws) != weights.size:
-            msg = f"a Mixture needs one weight a law; got {len(laws)} laws and {weights.size} weights"
+        if not isinstance(self.laws, (list, tuple)) or not self.laws:
+            msg = f"a Mixture needs a list of at least one law; got {self.laws!r}"
             raise InputError(msg)
-        if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
-            msg = f"weights must be finite, non-negative and not all 0; got {weights!r}"
+        laws, weights = tuple(law_from_dict(law) for law in self.laws), _normalised(self.weights)
+        if len(laws) != weights.size:
+            msg = f"a Mixture needs one weight a law; got {weights.size} weights for {len(laws)} laws"
             raise InputError(msg)
         object.__setattr__(self, "laws", laws)
-        object.__setattr__(self, "weights", tuple((weights / weights.sum()).tolist()))
+        object.__setattr__(self, "weights", tuple(weights.tolist()))
 
     def quadrature(self, degree: int) -> tuple[FloatArray, FloatArray]:
         parts = [law.quadrature(degree) for law in self.laws]
@@ -256,17 +300,22 @@ class Mixture(Law):
                 rates[mine] = law.quantile(np.clip(inner, 0, np.nextafter(1, 0)))
         return rates
 
-    def posterior(self, pos: int, neg: int) -> Mixture:
-        weights = [w * float(law.evidence(pos, neg)) for w, law in zip(self.weights, self.laws, strict=True)]
-        if sum(weights) <= 0:
-            msg = f"this law rules out {pos} correct and {neg} incorrect responses; widen its support"
-            raise InputError(msg)
-        kept = [(law.posterior(pos, neg), w) for law, w in zip(self.laws, weights, strict=True) if w > 0]
-        return Mixture(tuple(law for law, _ in kept), tuple(w for _, w in kept))
+    def log_joint(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
+        """Return log(weight E[p^pos (1-p)^neg | law]), shaped like the counts and then ``[law]``."""
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(self.weights)
+        return np.stack([law.log_evidence(pos, neg) for law in self.laws], axis=-1) + log_weights
 
-    def evidence(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
-        parts = [w * law.evidence(pos, neg) for w, law in zip(self.weights, self.laws, strict=True)]
-        return np.asarray(sum(parts))
+    def posterior(self, pos: int, neg: int) -> Mixture:
+        log_weights = self.log_joint(pos, neg)
+        if not np.isfinite(log_weights.max()):
+            raise _ruled_out(pos, neg)
+        weights = np.exp(log_weights - log_weights.max())
+        seen = np.nonzero(weights)[0]
+        return Mixture(tuple(self.laws[i].posterior(pos, neg) for i in seen), tuple(weights[seen].tolist()))
+
+    def log_evidence(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
+        return _log_sum(self.log_joint(pos, neg))
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "laws": [law.to_dict() for law in self.laws], "weights": list(self.weights)}

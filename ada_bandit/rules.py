@@ -328,18 +328,13 @@ def _posterior_mass(prior: Law, pos: IntArray, neg: IntArray, low: float, high: 
 
         a, b = prior.a + pos, prior.b + neg
         return betainc(a, b, high) - betainc(a, b, low)
-    if isinstance(prior, Grid):
-        from scipy.special import xlog1py, xlogy
-
-        logs = xlogy(pos[..., None], prior.pass_rates) + xlog1py(neg[..., None], -prior.pass_rates)
-        top = logs.max(axis=-1, keepdims=True)
-        joint = np.exp(logs - np.where(np.isfinite(top), top, 0)) * prior.mass
-        inside = (prior.pass_rates >= low) & (prior.pass_rates <= high)
-        return joint[..., inside].sum(axis=-1) / joint.sum(axis=-1)
-    if isinstance(prior, Mixture):
-        weights = [w * law.evidence(pos, neg) for w, law in zip(prior.weights, prior.laws, strict=True)]
+    if isinstance(prior, (Grid, Mixture)):
+        # By logs: the chance of one long sequence underflows.
+        share = np.exp(prior.log_joint(pos, neg) - prior.log_evidence(pos, neg)[..., None])
+        if isinstance(prior, Grid):
+            return share[..., (prior.pass_rates >= low) & (prior.pass_rates <= high)].sum(axis=-1)
         masses = [np.nan_to_num(_posterior_mass(law, pos, neg, low, high)) for law in prior.laws]
-        return sum(w * m for w, m in zip(weights, masses, strict=True)) / sum(weights)
+        return (share * np.stack(masses, axis=-1)).sum(axis=-1)
     return np.vectorize(lambda k, m: prior.posterior(k, m).probability(low, high))(pos, neg)
 
 

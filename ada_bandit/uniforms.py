@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from ada_bandit import _kernels
 from ada_bandit._types import FloatArray
-from ada_bandit.errors import InputError, check_count, check_pass_rates
+from ada_bandit.errors import InputError, check_count
 
-__all__ = ["KEEP", "PASS_RATES", "REWARDS", "fold_seed", "thresholds", "uniform", "uniform_rows"]
+__all__ = ["KEEP", "PASS_RATES", "REWARDS", "fold_seed", "uniform", "uniform_rows"]
 
 REWARDS = 0
 """Stream of simulated responses: correct where the uniform is below the pass rate."""
@@ -100,12 +100,6 @@ def uniform_rows(
     first = np.uint64(check_count("first_prompt", first_prompt, 0))
     _kernels.fill_uniforms(check_seed(seed), np.uint64(_counter("stream", stream, 2**32)), first, wide)
     return wide[:, :draws]
-
-
-def thresholds(pass_rates: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    """Return the word x at which (x + 1/2) / 2**32 ceases to be below p: ``word < threshold`` is ``uniform < p``."""
-    rates = check_pass_rates(pass_rates)
-    return np.ceil(rates * 2.0**32 - 0.5).astype(np.uint64)
 
 
 def fold_seed(seed: int, *data: int) -> int:

@@ -19,7 +19,7 @@ from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import check_count, check_pass_rates
 from ada_bandit.laws import Law
 from ada_bandit.policy import Policy
-from ada_bandit.uniforms import PASS_RATES, REWARDS, check_seed, thresholds, uniform_rows
+from ada_bandit.uniforms import PASS_RATES, REWARDS, check_seed, uniform_rows
 
 __all__ = ["Exits", "Simulation", "simulate", "simulate_law"]
 
@@ -30,12 +30,22 @@ _CHUNK = 1 << 15
 class Exits:
     """Where simulated prompts came to rest; every array is `[prompt]`."""
 
-    pos: npt.NDArray[np.int32]
-    """Correct responses of the pool."""
-    neg: npt.NDArray[np.int32]
-    """Incorrect responses of the pool."""
-    rounds: npt.NDArray[np.int32]
+    cells: IntArray
+    """Exit cell as ``pos * (K + 1) + neg``."""
+    rounds: IntArray
     """Rounds drawn."""
+    max_samples: int
+    """K, the most responses a prompt may get."""
+
+    @property
+    def pos(self) -> IntArray:
+        """Correct responses of the pool."""
+        return self.cells // (self.max_samples + 1)
+
+    @property
+    def neg(self) -> IntArray:
+        """Incorrect responses of the pool."""
+        return self.cells % (self.max_samples + 1)
 
 
 @dataclass(frozen=True)
@@ -100,21 +110,21 @@ def simulate(
     InputError
         If a pass rate is NaN or outside [0, 1].
     """
-    below = thresholds(check_pass_rates(pass_rates).ravel())
+    rates = check_pass_rates(pass_rates).ravel()
     first, key = check_count("first_prompt", first_prompt, 0), check_seed(seed)
     draws = policy.tables.draws
-    pos, neg, rounds = np.empty((3, below.size), dtype=np.int32)
+    cells, rounds = np.empty((2, rates.size), dtype=np.int64)
 
     def run(start: int) -> None:
         part = slice(start, start + _CHUNK)
         number = np.uint64(first + start)
-        _kernels.sample(key, np.uint64(REWARDS), number, below[part], draws, pos[part], neg[part], rounds[part])
+        _kernels.sample(key, np.uint64(REWARDS), number, rates[part], draws, cells[part], rounds[part])
         if progress is not None:
-            progress(below[part].size)
+            progress(rates[part].size)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
-        list(pool.map(run, range(0, below.size, _CHUNK)))
-    return Exits(pos, neg, rounds)
+        list(pool.map(run, range(0, rates.size, _CHUNK)))
+    return Exits(cells, rounds, policy.tables.max_samples)
 
 
 def draw_pass_rates(law: Law, prompts: int, *, seed: int = 0, first_prompt: int = 0) -> FloatArray:
@@ -163,7 +173,7 @@ def simulate_law(
         count = min(32 * _CHUNK, total - start)
         rates = draw_pass_rates(law, count, seed=seed, first_prompt=start)
         exits = simulate(policy, rates, seed=seed, first_prompt=start, progress=progress)
-        cells += np.bincount(exits.pos.astype(np.int64) * side + exits.neg, minlength=cells.size)
+        cells += np.bincount(exits.cells, minlength=cells.size)
         rounds += np.bincount(exits.rounds, minlength=side)
     return _summarise(policy, cells.reshape(side, side), rounds)
 

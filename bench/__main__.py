@@ -1,0 +1,148 @@
+"""Time the engine against peers in the same process and print ratios.
+
+Every line is the best of several runs after a warm-up call; seconds depend on the machine,
+ratios much less.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ada_bandit import Allocator, Balance, Beta, Policy, Rounds, analyze, uniform
+from ada_bandit._types import FloatArray, IntArray
+from ada_bandit.uniforms import uniform_rows
+from sim.montecarlo import draw_pass_rates, simulate
+
+PROMPTS = 1_000_000
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def best(function: Callable[[], object], runs: int = 5) -> float:
+    """Return the least seconds of `runs` calls after a warm-up call."""
+    function()
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def numpy_twin(draws: IntArray, pass_rates: FloatArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Sample prompts until they exit, by whole binomial rounds over the prompts that are still active."""
+    pos, neg = np.zeros((2, pass_rates.size), dtype=np.int64)
+    active, wanted = np.arange(pass_rates.size), np.full(pass_rates.size, draws[0, 0])
+    while active.size:
+        new = rng.binomial(wanted, pass_rates[active])
+        pos[active] += new
+        neg[active] += wanted - new
+        wanted = draws[pos[active], neg[active]]
+        active, wanted = active[wanted > 0], wanted[wanted > 0]
+    return pos, neg
+
+
+def uniforms_alone(count: int, out: FloatArray) -> None:
+    """Generate as many uniforms as a simulation consumes, on all cores, into a buffer that is in memory."""
+    rows, width = out.shape
+    chunk = 1 << 15
+
+    def part(start: int) -> None:
+        target = out[start % rows : start % rows + chunk]
+        uniform_rows(0, 0, target.shape[0], width, start, out=target)
+
+    with ThreadPoolExecutor(CORES) as pool:
+        list(pool.map(part, range(0, count // width, chunk)))
+
+
+def monte_carlo() -> None:
+    # The simulation consumes uniforms in blocks of eight a prompt, the last one in part.
+    pass_rates = draw_pass_rates(Beta(0.5, 1), PROMPTS, seed=1)
+    buffer = np.zeros((1 << 19, 32))
+    print(f"Monte Carlo of {PROMPTS:,} prompts, Beta(0.5, 1), {CORES} cores")
+    print(f"{'policy':>34} {'seconds':>8} {'responses/s':>12} {'x NumPy twin':>13} {'of bare uniforms':>17}")
+    for name in ("reinforce-ada-pos", "reinforce-ada-balance"):
+        for samples, rounds in ((8, 4), (1, 32)):
+            policy = Policy.preset(name, samples=samples, rounds=rounds)
+            draws = policy.tables.draws
+            exits = simulate(policy, pass_rates, seed=1)
+            drawn = exits.pos + exits.neg
+            responses, generated = int(drawn.sum()), int((-(-drawn // 8) * 8).sum())
+            ours = best(lambda policy=policy: simulate(policy, pass_rates, seed=1))  # type: ignore[misc]
+            rng = np.random.default_rng(1)
+            twin = best(lambda draws=draws, rng=rng: numpy_twin(draws, pass_rates, rng), runs=2)  # type: ignore[misc]
+            bare = best(lambda generated=generated: uniforms_alone(generated, buffer))  # type: ignore[misc]
+            label = f"{name} ({samples}, {rounds})"
+            print(f"{label:>34} {ours:8.4f} {responses / ours:12.3g} {twin / ours:13.1f} {bare / ours:17.2f}")
+
+
+def exact() -> None:
+    print("\nExact analysis, warm")
+    balance = Policy.preset("reinforce-ada-balance")
+    long = Policy(rule=Balance(4), budget=Rounds(32, 16), group_size=4)
+    grid = np.linspace(0, 1, 1001)
+    twin = simulate(balance, np.full(PROMPTS, 0.1), seed=1)
+    error = np.std(twin.pos + twin.neg) / np.sqrt(PROMPTS)
+    sampled = best(lambda: simulate(balance, np.full(PROMPTS, 0.1), seed=1), runs=2)
+    seconds = best(lambda: analyze(balance, grid))
+    print(
+        f"  (8, 4) at 1,001 pass rates: {1e3 * seconds:.1f} ms; Monte Carlo of one of them to ±{error:.3f} responses ",
+        end="",
+    )
+    print(f"takes {sampled / seconds:.1f} x as long")
+
+    def compiled_and_analysed() -> None:
+        analyze(Policy(rule=long.rule, budget=long.budget, group_size=4), grid[::10])
+
+    print(f"  (32, 16), K = 512, at 101 pass rates, tables included: {best(compiled_and_analysed, runs=3):.3f} s")
+
+
+def allocator() -> None:
+    print("\nAllocator, a whole step of reinforce-ada-balance (ask, tell, groups)")
+    policy = Policy.preset("reinforce-ada-balance")
+    first = None
+    for prompts in (512, 10_000, 100_000, 1_000_000):
+        pass_rates = draw_pass_rates(Beta(0.5, 1), prompts, seed=1)
+        runs = []
+        for _ in range(5 if prompts < 10**6 else 2):
+            spent = 0.0
+            start = time.perf_counter()
+            step = Allocator(policy, prompts, seed=1)
+            while request := step.ask():
+                spent += time.perf_counter() - start
+                rewards = uniform(1, 0, request.prompts, request.draws) < pass_rates[request.prompts]
+                start = time.perf_counter()
+                step.tell(request.ids, rewards)
+            step.groups()
+            runs.append(spent + time.perf_counter() - start)
+        a_response = min(runs) / step.metrics()["responses"]
+        first = first or a_response
+        print(
+            f"  {prompts:>9,} prompts: {1e3 * min(runs):9.2f} ms, {1e9 * a_response:5.0f} ns a response, "
+            f"{a_response / first:.2f} x that of 512"
+        )
+
+
+def start_up() -> None:
+    print("\nStart-up")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def run(*arguments: str) -> float:
+        command = [sys.executable, *arguments]
+        return best(lambda: subprocess.run(command, check=True, capture_output=True, env=environment), runs=3)  # noqa: S603
+
+    numpy_alone, helped = run("-c", "import numpy"), run("-m", "sim", "--help")
+    print(f"  python -m sim --help: {helped:.2f} s, {helped / numpy_alone:.1f} x `import numpy`")
+
+
+if __name__ == "__main__":
+    monte_carlo()
+    exact()
+    allocator()
+    start_up()
