@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from ada_bandit.errors import InputError, unknown_name
@@ -53,4 +54,4 @@ def build(what: str, kinds: Mapping[str, type[T]], data: Any, example: str) -> T
 
 def plain(part: Any) -> dict[str, Any]:
     """Describe a dataclass part by its name and fields; the inverse of `build`."""
-    return {"name": part.name} | {key: getattr(part, key) for key in part.__dataclass_fields__}
+    return {"name": part.name} | {field.name: getattr(part, field.name) for field in fields(part)}

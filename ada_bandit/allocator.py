@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,7 +124,8 @@ class Allocator:
     def ask(self) -> Request:
         """Return the responses that are wanted now: of every prompt that is ready.
 
-        A prompt is ready when none of its responses is outstanding and it has not exited. No
+        A prompt is ready when none of its responses is outstanding and it has not exited. It
+        wants what the draws table says at its cell, and at most what is left of its budget. No
         id is ever returned twice. An empty request means that every running prompt waits for
         replies, or that all have exited; `done` tells which.
         """
@@ -142,7 +143,12 @@ class Allocator:
         self._ready = [ready[:0]]
         return Request(ids, prompts, draws)
 
-    def tell(self, ids: npt.ArrayLike, rewards: npt.ArrayLike, correct: npt.ArrayLike | None = None) -> None:
+    def tell(
+        self,
+        ids: npt.ArrayLike,
+        rewards: npt.ArrayLike | Sequence[float | None],
+        correct: npt.ArrayLike | None = None,
+    ) -> None:
         """Take the rewards of responses, in any order and any number of calls.
 
         Parameters
@@ -435,7 +441,7 @@ class Allocator:
         return f"<pre>{html.escape(self.summary())}</pre><table>{rows}</table>"
 
     @staticmethod
-    def _column(name: str, values: npt.ArrayLike, size: int) -> FloatArray:
+    def _column(name: str, values: npt.ArrayLike | Sequence[float | None], size: int) -> FloatArray:
         try:
             column = np.atleast_1d(np.asarray(values, dtype=np.float64))
         except (TypeError, ValueError) as error:

@@ -90,9 +90,13 @@ class Law(ABC):
                 f"ask for fewer (its mean pass rate is {self.mean:g})"
             )
             raise InputError(msg)
-        seen = weights > 0
-        laws = [self.posterior(k, total - k) for k in np.arange(correct, total + 1)[seen]]
-        return Mixture(tuple(laws), tuple(weights[seen].tolist()))
+        return self._filtered(correct, weights)
+
+    def _filtered(self, correct: int, weights: FloatArray) -> Law:
+        """Return the mixture of the posteriors at (k, total - k), k from `correct` on, with these weights."""
+        total = correct + weights.size - 1
+        seen = np.nonzero(weights)[0] + correct
+        return Mixture(tuple(self.posterior(k, total - k) for k in seen), tuple(weights[weights > 0].tolist()))
 
 
 def _normalised(weights: npt.ArrayLike) -> FloatArray:
@@ -180,57 +184,59 @@ class Beta(Law):
         return plain(self)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Grid(Law):
     """A law on finitely many pass rates."""
 
     name: ClassVar[str] = "grid"
-
     pass_rates: FloatArray
-    """`[atom]` The pass rates, in any order; sorted on construction."""
-    weights: FloatArray | None = None
-    """`[atom]` Non-negative weights; equal ones unless given, normalised to sum 1."""
+    """`[atom]` The pass rates, ascending."""
+    weights: FloatArray
+    """`[atom]` Their weights, which sum to 1."""
 
-    def __post_init__(self) -> None:
-        rates = check_pass_rates(self.pass_rates).ravel()
+    def __init__(self, pass_rates: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> None:
+        """Take pass rates in any order and non-negative weights, equal ones unless given."""
+        rates = check_pass_rates(pass_rates).ravel()
         if rates.size == 0:
             msg = "a Grid needs at least one pass rate; got an empty array"
             raise InputError(msg)
-        weights = _normalised(np.ones_like(rates) if self.weights is None else self.weights)
-        if weights.shape != rates.shape:
-            msg = f"weights must match pass_rates, one each; got {weights.size} weights for {rates.size} pass rates"
+        shares = _normalised(np.ones_like(rates) if weights is None else weights)
+        if shares.shape != rates.shape:
+            msg = f"weights must match pass_rates, one each; got {shares.size} weights for {rates.size} pass rates"
             raise InputError(msg)
         order = np.argsort(rates, kind="stable")
-        for name, values in (("pass_rates", rates[order]), ("weights", weights[order])):
+        for name, values in (("pass_rates", rates[order]), ("weights", shares[order])):
             values.setflags(write=False)
             object.__setattr__(self, name, values)
-
-    @property
-    def mass(self) -> FloatArray:
-        """`[atom]` The normalised weights."""
-        return np.asarray(self.weights)
 
     def __eq__(self, other: object) -> bool:
         """Two grids are equal when rates and weights are."""
         return (
             isinstance(other, Grid)
             and np.array_equal(self.pass_rates, other.pass_rates)
-            and np.array_equal(self.mass, other.mass)
+            and np.array_equal(self.weights, other.weights)
         )
 
     def __hash__(self) -> int:
         """Hash by value, as equality is."""
-        return hash((self.pass_rates.tobytes(), self.mass.tobytes()))
+        return hash((self.pass_rates.tobytes(), self.weights.tobytes()))
 
     def quadrature(self, degree: int) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002 - exact at any degree
-        return self.pass_rates, self.mass
+        return self.pass_rates, self.weights
 
     def probability(self, low: float, high: float) -> float:
-        return float(self.mass[(self.pass_rates >= low) & (self.pass_rates <= high)].sum())
+        return float(self.weights[(self.pass_rates >= low) & (self.pass_rates <= high)].sum())
 
     def quantile(self, uniforms: FloatArray) -> FloatArray:
-        index = np.searchsorted(np.cumsum(self.mass), uniforms, side="right")
+        index = np.searchsorted(np.cumsum(self.weights), uniforms, side="right")
         return np.asarray(self.pass_rates[np.minimum(index, self.pass_rates.size - 1)])
+
+    def _filtered(self, correct: int, weights: FloatArray) -> Grid:
+        from scipy.special import bdtrc
+
+        total = correct + weights.size - 1
+        passed = bdtrc(correct - 1, total, self.pass_rates) if correct else 1.0
+        return Grid(self.pass_rates, self.weights * passed)
 
     def log_joint(self, pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
         """Return log(weight p^pos (1-p)^neg), shaped like the counts and then ``[atom]``."""
@@ -238,7 +244,7 @@ class Grid(Law):
 
         pos, neg = np.asarray(pos)[..., None], np.asarray(neg)[..., None]
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.mass) + xlogy(pos, self.pass_rates) + xlog1py(neg, -self.pass_rates))
+            return np.asarray(np.log(self.weights) + xlogy(pos, self.pass_rates) + xlog1py(neg, -self.pass_rates))
 
     def posterior(self, pos: int, neg: int) -> Grid:
         log_weights = self.log_joint(pos, neg)
@@ -250,7 +256,7 @@ class Grid(Law):
         return _log_sum(self.log_joint(pos, neg))
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "pass_rates": self.pass_rates.tolist(), "weights": self.mass.tolist()}
+        return {"name": self.name, "pass_rates": self.pass_rates.tolist(), "weights": self.weights.tolist()}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,404 @@
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ada_bandit import (
+    All,
+    Allocator,
+    Balance,
+    Never,
+    Policy,
+    Positive,
+    Quota,
+    Rounds,
+    Stages,
+    Uniform,
+    analyze,
+    unbiased,
+    uniform,
+)
+from ada_bandit._types import FloatArray
+from ada_bandit.allocator import Groups, Request
+from ada_bandit.errors import AdaBanditError, InputError, ProtocolError
+from tests import naive_engine
+
+POLICIES = {
+    "pos": Policy.preset("reinforce-ada-pos"),
+    "balance": Policy.preset("reinforce-ada-balance"),
+    "grpo": Policy.preset("grpo"),
+    "one at a time, uniform": Policy(rule=Quota(2, 1), budget=Rounds(1, 13), group_size=5, group=Uniform()),
+    "stages, everything kept": Policy(rule=Balance(3), budget=Stages((3, 5, 9)), group_size=4, group=All()),
+    "unbiased, uniform": Policy(
+        rule=Positive(2),
+        budget=Rounds(5, 3),
+        group_size=4,
+        group=Uniform(),
+        advantage=unbiased(),
+    ),
+}
+
+
+def simulated(request: Request, pass_rates: FloatArray, seed: int) -> FloatArray:
+    return np.asarray(uniform(seed, 0, request.prompts, request.draws) < pass_rates[request.prompts], dtype=np.float64)
+
+
+def in_rounds(policy: Policy, pass_rates: FloatArray, seed: int) -> Allocator:
+    allocator = Allocator(policy, prompts=pass_rates.size, seed=seed)
+    while request := allocator.ask():
+        allocator.tell(request.ids, simulated(request, pass_rates, seed))
+    return allocator
+
+
+def assert_same_groups(ours: Groups, theirs: Groups) -> None:
+    for name, values in vars(theirs).items():
+        np.testing.assert_array_equal(getattr(ours, name), values, err_msg=name)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_pools_and_groups_equal_the_naive_walk_bit_for_bit(name: str) -> None:
+    policy, seed = POLICIES[name], 7
+    pass_rates = np.linspace(0, 1, 60)
+    allocator = in_rounds(policy, pass_rates, seed)
+    groups, rounds = allocator.groups(), allocator.state_dict()["rounds"]
+    for prompt, pass_rate in enumerate(pass_rates):
+        pool = naive_engine.run_prompt(policy, pass_rate, seed, prompt)
+        kept = naive_engine.kept_draws(policy, pool, seed, prompt)
+        assert (groups.pos[prompt], groups.neg[prompt], rounds[prompt]) == (pool.pos, pool.neg, pool.rounds)
+        ids = [prompt * policy.budget.max_samples + draw for draw in kept]
+        assert groups.ids[prompt][groups.mask[prompt]].tolist() == ids
+        assert groups.correct[prompt][: len(kept)].tolist() == [pool.correct[draw] for draw in kept]
+        assert len(kept) >= min(policy.n, len(pool.correct))
+
+
+@pytest.mark.parametrize("name", ["pos", "balance", "grpo", "stages, everything kept"])
+def test_advantages_equal_the_compiled_tables(name: str) -> None:
+    policy = POLICIES[name]
+    groups = in_rounds(policy, np.linspace(0, 1, 80), seed=2).groups()
+    of_pos = policy.tables.adv_pos[groups.pos, groups.neg][:, None]
+    of_neg = policy.tables.adv_neg[groups.pos, groups.neg][:, None]
+    expected = np.where(groups.mask, np.where(groups.correct, of_pos, of_neg), 0)
+    np.testing.assert_array_equal(groups.advantages, expected)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@given(data=st.data())
+def test_order_and_batching_of_replies_change_nothing_nor_does_a_restart(name: str, data: st.DataObject) -> None:
+    policy, pass_rates = POLICIES[name], np.linspace(0.05, 0.95, 7)
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    expected = in_rounds(policy, pass_rates, seed=1)
+    allocator = Allocator(policy, prompts=pass_rates.size, seed=1)
+    waiting: list[tuple[int, float]] = []
+    asked: list[int] = []
+    while not allocator.done:
+        request = allocator.ask()
+        asked += request.ids.tolist()
+        waiting += zip(request.ids.tolist(), simulated(request, pass_rates, 1).tolist(), strict=True)
+        rng.shuffle(waiting)
+        now, waiting = waiting[: (count := int(rng.integers(1, 12)))], waiting[count:]
+        allocator.tell([i for i, _ in now], [r for _, r in now])
+        if rng.random() < 0.3:
+            state = pickle.loads(pickle.dumps(allocator.state_dict()))  # noqa: S301 - our own bytes
+            allocator = Allocator(policy, prompts=pass_rates.size, seed=1)
+            allocator.load_state_dict(state)
+            assert_same_state(allocator.state_dict(), state)
+    assert sorted(asked) == sorted(set(asked)) == expected.state_dict()["ids"].tolist()
+    assert_same_groups(allocator.groups(), expected.groups())
+    assert allocator.metrics() == pytest.approx(expected.metrics(), nan_ok=True)
+    assert not allocator.ask()
+
+
+def assert_same_state(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(ours[key], value, err_msg=key)
+        else:
+            assert ours[key] == value, key
+
+
+def test_a_streaming_prompt_goes_on_without_waiting_for_the_others() -> None:
+    allocator = Allocator(POLICIES["balance"], prompts=2, seed=0)
+    request = allocator.ask()
+    assert request.ids.tolist() == [*range(8), *range(32, 40)]
+    assert not allocator.ask()
+    allocator.tell(request.ids[:8], np.zeros(8))
+    follow_up = allocator.ask()
+    assert follow_up.prompts.tolist() == [0] * 8
+    assert follow_up.draws.tolist() == list(range(8, 16))
+    assert not allocator.done
+    np.testing.assert_array_equal(allocator.outstanding, [*range(8, 16), *range(32, 40)])
+
+
+def test_which_rows_are_kept_is_uniform_within_a_class() -> None:
+    # 2 positives at draws 0 and 5, 6 negatives of which 2 are kept: each is kept with chance 1/3.
+    policy = Policy.preset("reinforce-ada-balance")
+    kept = np.zeros(8)
+    prompts = 20_000
+    allocator = Allocator(policy, prompts=prompts, seed=11)
+    request = allocator.ask()
+    allocator.tell(request.ids, np.isin(request.draws, (0, 5)))
+    groups = allocator.groups()
+    kept = np.bincount(groups.ids.ravel() % 32, minlength=8) / prompts
+    assert kept[[0, 5]].tolist() == [1, 1]
+    others = kept[[1, 2, 3, 4, 6, 7]]
+    assert np.abs(others - 1 / 3).max() < 5 * math.sqrt(2 / 9 / prompts)
+
+
+def test_uniform_groups_have_hypergeometric_class_counts() -> None:
+    policy = Policy(rule=Never(), budget=Rounds(8), group_size=4, group=Uniform())
+    prompts = 20_000
+    allocator = Allocator(policy, prompts=prompts, seed=5)
+    request = allocator.ask()
+    allocator.tell(request.ids, request.draws < 3)
+    seen = np.bincount(allocator.groups().correct.sum(axis=1), minlength=4) / prompts
+    expected = np.array([math.comb(3, k) * math.comb(5, 4 - k) for k in range(4)]) / math.comb(8, 4)
+    assert np.abs(seen - expected).max() < 5 * math.sqrt(0.25 / prompts)
+
+
+def test_another_seed_keeps_other_rows_of_the_same_pools() -> None:
+    pass_rates = np.full(50, 0.5)
+    groups = []
+    for seed in (0, 1):
+        allocator = Allocator(POLICIES["balance"], prompts=50, seed=seed)
+        while request := allocator.ask():
+            allocator.tell(request.ids, simulated(request, pass_rates, 0))
+        groups.append(allocator.groups())
+    np.testing.assert_array_equal(groups[0].pos, groups[1].pos)
+    assert (groups[0].ids != groups[1].ids).any()
+
+
+def step_of_one(policy: Policy, *rounds: list[float | None], correct: list[list[bool]] | None = None) -> Allocator:
+    allocator = Allocator(policy, prompts=1)
+    for index, rewards in enumerate(rounds):
+        request = allocator.ask()
+        allocator.tell(request.ids, rewards, None if correct is None else correct[index])
+    return allocator
+
+
+def test_unscored_responses_are_spent_but_in_no_class_and_never_kept() -> None:
+    policy = Policy(rule=Balance(2), budget=Rounds(3, 2), group_size=2)
+    allocator = step_of_one(policy, [None, 1.0, math.nan], [0.0, None, 1.0])
+    groups = allocator.groups()
+    assert (groups.pos[0], groups.neg[0], groups.resolved[0]) == (2, 1, True)
+    assert set(groups.ids[0].tolist()) <= {1, 3, 5}
+    # The baseline is the mean of the three scored responses.
+    np.testing.assert_array_equal(np.sort(groups.advantages[0]), [0 - 2 / 3, 1 - 2 / 3])
+    assert allocator.metrics()["unscored"] == 3
+    assert "unscored responses: 3 (50.0 %)" in allocator.summary()
+
+
+def test_a_prompt_whose_responses_never_get_a_score_exits_when_its_budget_is_spent() -> None:
+    # At the empty cell the table asks for the first stage again, and never for more than is left of five.
+    policy = Policy(rule=Positive(), budget=Stages((2, 3)), group_size=2)
+    allocator = step_of_one(policy, [None, None], [None, None], [None])
+    groups = allocator.groups()
+    assert allocator.done
+    assert not groups.mask.any()
+    assert not groups.resolved.any()
+    np.testing.assert_array_equal(groups.ids, [[-1, -1]])
+    np.testing.assert_array_equal(groups.advantages, [[0, 0]])
+    assert allocator.metrics()["exhausted"] == 1
+
+
+def test_one_unscored_response_leaves_the_rest_of_its_group_finite() -> None:
+    for name in ("grpo", "dr-grpo", "rloo"):
+        groups = step_of_one(Policy.preset(name), [1.0, math.nan, 0.0, 0.0]).groups()
+        assert np.isfinite(groups.advantages).all()
+        assert groups.mask.tolist() == [[True, True, True, False]]
+    # Dr. GRPO on (1, 0, 0): reward minus 1/3.
+    groups = step_of_one(Policy.preset("dr-grpo"), [1.0, math.nan, 0.0, 0.0]).groups()
+    np.testing.assert_allclose(groups.advantages, [[2 / 3, -1 / 3, -1 / 3, 0]], atol=1e-15)
+
+
+def test_shaped_rewards_keep_their_values_under_reward_baselines() -> None:
+    policy = Policy(rule=Balance(2), budget=Rounds(4), group_size=2)
+    groups = step_of_one(policy, [0.9, 0.2, 0.1, 0.4]).groups()
+    assert (groups.pos[0], groups.neg[0]) == (1, 3)
+    np.testing.assert_allclose(groups.advantages, groups.rewards - 0.4, atol=1e-15)
+    assert 0.9 in groups.rewards[0]
+
+
+def test_a_separate_correctness_decides_exits_and_classes() -> None:
+    policy = Policy(rule=Positive(2), budget=Rounds(2, 2), group_size=2)
+    allocator = step_of_one(policy, [0.1, 0.9], [0.2, 0.3], correct=[[True, False], [True, True]])
+    groups = allocator.groups()
+    assert (groups.pos[0], groups.neg[0]) == (3, 1)
+    np.testing.assert_allclose(groups.advantages, groups.rewards - 1.5 / 4, atol=1e-15)
+
+
+def test_unbiased_weighs_correctness_whatever_the_reward() -> None:
+    policy = Policy(rule=Never(), budget=Rounds(4), group_size=2, advantage=unbiased())
+    shaped = step_of_one(policy, [0.9, 0.1, 0.2, 0.3]).groups()
+    # One of four is correct, so e = 1/4; n e (1-b) / keep_pos = 2/4/2 and -n (1-e) b / keep_neg = -2 (3/4) / 2.
+    np.testing.assert_allclose(np.sort(shaped.advantages[0]), [-0.75, 0.25], atol=1e-15)
+
+
+def test_a_constant_shaped_group_has_advantage_exactly_zero() -> None:
+    groups = step_of_one(Policy.preset("grpo"), [0.1, 0.1, 0.1, 0.1]).groups()
+    np.testing.assert_array_equal(groups.advantages, np.zeros((1, 4)))
+
+
+def test_the_threshold_is_the_policys() -> None:
+    policy = Policy(rule=Positive(), budget=Rounds(2), group_size=2, threshold=0.7)
+    assert step_of_one(policy, [0.7, 0.71]).groups().pos.tolist() == [1]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_prompts_are_done_at_once(name: str) -> None:
+    allocator = Allocator(POLICIES[name], prompts=0)
+    assert allocator.done
+    assert not allocator.ask()
+    assert allocator.groups().ids.shape[0] == 0
+    assert allocator.summary() == "0 prompts: nothing was asked for."
+    assert allocator.metrics()["responses"] == 0
+
+
+@pytest.mark.parametrize(("pass_rate", "short"), [(0.0, "no_positive"), (1.0, "no_negative")])
+def test_hopeless_and_solved_prompts_exhaust_their_budget_and_are_named(pass_rate: float, short: str) -> None:
+    allocator = in_rounds(POLICIES["balance"], np.full(5, pass_rate), seed=0)
+    metrics = allocator.metrics()
+    assert metrics["responses_per_prompt"] == 32
+    assert metrics["exhausted"] == metrics["no_signal"] == metrics[f"unresolved_{short}"] == 5
+    assert metrics["pass_rate"] == pass_rate
+    np.testing.assert_array_equal(allocator.groups().advantages, np.zeros((5, 4)))
+
+
+def test_metrics_agree_with_the_exact_analysis() -> None:
+    prompts, p = 100_000, 0.2
+    policy = POLICIES["balance"]
+    metrics = in_rounds(policy, np.full(prompts, p), seed=4).metrics()
+    exact = analyze(policy, p)
+    tolerance = 5 / math.sqrt(prompts)
+    assert abs(metrics["responses_per_prompt"] - exact.expected_samples) < 12 * tolerance
+    assert abs(metrics["mean_rounds"] - exact.expected_rounds) < 1.5 * tolerance
+    assert abs(metrics["signal_fraction"] - exact.signal_probability) < tolerance
+    assert abs(metrics["resolved"] / prompts - exact.resolved_probability) < tolerance
+    # Free of the stopping bias, which is 0.038 here.
+    assert abs(metrics["pass_rate"] - p) < 0.4 * tolerance
+    assert abs(metrics["plain_no_signal"] / prompts - (p**4 + (1 - p) ** 4)) < 0.5 * tolerance
+
+
+def test_what_plain_sampling_would_have_left_is_not_told_from_rounds_that_are_too_short() -> None:
+    policy = Policy(rule=Positive(), budget=Rounds(1, 8), group_size=4)
+    allocator = in_rounds(policy, np.full(9, 0.5), seed=0)
+    assert math.isnan(allocator.metrics()["plain_no_signal"])
+    assert "can't be told from rounds shorter than 4" in allocator.summary()
+
+
+def test_the_summary_says_what_a_step_did() -> None:
+    allocator = Allocator(POLICIES["balance"], prompts=2)
+    request = allocator.ask()
+    assert "2 still running, 16 responses outstanding" in allocator.summary()
+    allocator.tell(request.ids, [1, 1, 1, 1, 0, 0, 0, 0] + [0] * 8)
+    for _ in range(3):
+        allocator.tell(allocator.ask().ids, np.zeros(8))
+    assert allocator.summary().splitlines() == [
+        "2 prompts under reinforce-ada-balance: 40 responses, 20.00 a prompt, in 4 rounds (2.50 a prompt)",
+        "exited: 1 resolved, 1 exhausted (1 for want of positives, 0 of negatives)",
+        # (4 choose 4) twice over (8 choose 4) for the first prompt, 1 for the second.
+        "without signal: 1 prompts (50.0 %); 4 plain responses would have left about 1 (51.4 %)",
+        "pool pass rate: 0.2500 (unbiased)",
+    ]
+    html = allocator._repr_html_()
+    assert "reinforce-ada-balance" in html
+    assert "<td>responses_per_prompt</td><td>20</td>" in html
+    assert "done" in repr(allocator)
+
+
+class TestErrors:
+    """Every error quotes the value, names the remedy, and leaves the state as it was."""
+
+    def allocator(self) -> Allocator:
+        allocator = Allocator(POLICIES["pos"], prompts=2)
+        allocator.ask()
+        allocator.tell([3], [1.0])
+        return allocator
+
+    @pytest.mark.parametrize(
+        ("ids", "rewards", "message"),
+        [
+            ([0, 3], [0, 0], "id 3 was told before"),
+            ([0, 1, 0], [0, 0, 0], "id 0 stands twice in this call"),
+            ([0, 9], [0, 0], "id 9 is unknown"),
+            ([0, 64], [0, 0], "id 64 is unknown"),
+            ([0, -1], [0, 0], "id -1 is unknown"),
+            ([0, 1], [0], r"rewards must be one an id; got rewards of shape \(1,\) for 2 ids"),
+            ([0], [0, 0], r"got rewards of shape \(2,\) for 1 ids"),
+            ([0, 1], [[0, 0]], r"got rewards of shape \(1, 2\)"),
+            ([0.0], [0], r"ids must be one row of whole numbers from ask\(\); got \[0.0\]"),
+            ([[0]], [0], "ids must be one row"),
+            (["0"], [0], "ids must be one row"),
+            ([0, 1], [0, math.inf], "rewards must be finite, or NaN .*; got inf for id 1"),
+            ([0], ["good"], "rewards must be numbers, one an id; got .*good"),
+        ],
+    )
+    def test_wrong_replies(self, ids: list[int], rewards: list[float], message: str) -> None:
+        allocator = self.allocator()
+        before = copy.deepcopy(allocator.state_dict())
+        with pytest.raises(InputError, match=message):
+            allocator.tell(ids, rewards)
+        assert_same_state(allocator.state_dict(), before)
+        allocator.tell([0, 1, 2], [0, 0, 0])
+
+    @pytest.mark.parametrize(
+        ("correct", "message"),
+        [
+            ([2], "correct must be booleans or 0/1; got 2.0 for id 0"),
+            ([None], "correct must be booleans or 0/1; got nan for id 0"),
+            ([1, 0], "correct must be one an id"),
+        ],
+    )
+    def test_wrong_correctness(self, correct: list[Any], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            self.allocator().tell([0], [1.0], correct)
+
+    def test_groups_before_the_end_names_the_missing_ids(self) -> None:
+        with pytest.raises(
+            ProtocolError, match=r"2 of 2 prompts are still running: ids 0, 1, 2, 4, 5, … \(15 in all\)"
+        ):
+            self.allocator().groups()
+        with pytest.raises(RuntimeError, match=r"ask\(\) has more to ask for"):
+            Allocator(POLICIES["pos"], prompts=1).groups()
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("grpo", 4), r"policy must be a Policy; got 'grpo'. For a preset use Policy.preset\('grpo'\)"),
+            ((POLICIES["pos"], -1), "prompts must be a whole number of at least 0; got -1"),
+            ((POLICIES["pos"], ["a", "b"]), "prompts must be the number of prompts; got 2 of them"),
+            ((POLICIES["pos"], 2, -5), "seed must be a whole number of at least 0; got -5"),
+            ((POLICIES["pos"], 2.5), "prompts must be a whole number .* got 2.5"),
+        ],
+    )
+    def test_wrong_construction(self, arguments: tuple[Any, ...], message: str) -> None:
+        with pytest.raises(ValueError, match=message) as caught:
+            Allocator(*arguments)
+        assert isinstance(caught.value, AdaBanditError)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"prompts": 3}, "the state is of prompts 3, this allocator of 2"),
+            ({"seed": 9}, "the state is of seed 9, this allocator of 0"),
+            ({"policy": Policy.preset("grpo").to_dict()}, "the state is of policy"),
+        ],
+    )
+    def test_a_state_of_something_else(self, change: dict[str, Any], message: str) -> None:
+        allocator = self.allocator()
+        with pytest.raises(InputError, match=message):
+            allocator.load_state_dict(allocator.state_dict() | change)
+
+    def test_half_a_state(self) -> None:
+        allocator = self.allocator()
+        state = allocator.state_dict()
+        del state["ids"]
+        with pytest.raises(InputError, match="the state lacks ids"):
+            allocator.load_state_dict(state)
