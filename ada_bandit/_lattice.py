@@ -31,6 +31,31 @@ def _log_choose(logs: LongArray, n: npt.ArrayLike, k: npt.ArrayLike) -> LongArra
     return np.asarray(logs[n] - logs[k] - logs[n - k])
 
 
+def first_part_law(logs: LongArray, total: int, more: int, pos: IntArray) -> FloatArray:
+    """Return the chance that, of `total` + `more` responses with pos + j correct, the first `total` hold pos.
+
+    The hypergeometric weight C(total, pos) C(more, j) / C(total + more, pos + j), by which a cell
+    counts towards the cells that `more` further responses lead to.
+
+    Parameters
+    ----------
+    logs
+        `log_factorials` up to at least `total` + `more`.
+    total, more
+        Responses before, and in the round.
+    pos
+        ``[row]`` correct responses before.
+
+    Returns
+    -------
+    FloatArray
+        ``[j, row]`` for j = 0 .. `more`.
+    """
+    new = np.arange(more + 1)[:, None]
+    logarithm = _log_choose(logs, total, pos) + _log_choose(logs, more, new)
+    return np.asarray(np.exp(logarithm - _log_choose(logs, total + more, pos + new)), dtype=np.float64)
+
+
 def reach(draws: IntArray, prefix: tuple[int, int] = (0, 0)) -> FloatArray:
     """Return the chance that a round ends at a cell, given the counts there.
 
@@ -53,23 +78,15 @@ def reach(draws: IntArray, prefix: tuple[int, int] = (0, 0)) -> FloatArray:
     chance[0, 0] = 1.0
     correct, incorrect = prefix
     fixed = correct + incorrect
-    for total in range(most):
+    first = int(draws[0, 0])
+    seen = np.arange(correct, first - incorrect + 1)
+    log_share = _log_choose(logs, first - fixed, seen - correct) - _log_choose(logs, first, seen)
+    chance[seen, first - seen] = np.exp(log_share).astype(np.float64)
+    for total in range(1, most):
         pos = np.arange(total + 1)
         here, wanted = chance[pos, total - pos], draws[pos, total - pos]
         for m in np.unique(wanted[(wanted > 0) & (here > 0)]).tolist():
-            if total == 0:
-                first = np.arange(correct, m - incorrect + 1)
-                log_weight = _log_choose(logs, m - fixed, first - correct) - _log_choose(logs, m, first)
-                chance[first, m - first] += np.exp(log_weight).astype(np.float64)
-                continue
             rows = pos[(wanted == m) & (here > 0)]
-            weight = here[rows]
-            for new in range(m + 1):
-                # Hypergeometric: of the total + m responses, these come first.
-                log_weight = (
-                    _log_choose(logs, total, rows)
-                    + _log_choose(logs, m, new)
-                    - _log_choose(logs, total + m, rows + new)
-                )
-                chance[rows + new, total - rows + m - new] += weight * np.exp(log_weight).astype(np.float64)
+            for new, weight in enumerate(first_part_law(logs, total, m, rows)):
+                chance[rows + new, total - rows + m - new] += here[rows] * weight
     return chance

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from ada_bandit._parts import build, plain
+from ada_bandit._parts import build, check_table, look_up, plain
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError, check_number
 
@@ -27,6 +28,7 @@ __all__ = [
     "group_std",
     "leave_one_out",
     "pool_mean",
+    "table",
     "unbiased",
 ]
 
@@ -216,6 +218,28 @@ class unbiased(Advantage):  # noqa: N801 - the name in policy files
         return share(n * e * (1 - b), cell.expected_keep_pos), -share(n * (1 - e) * b, cell.expected_keep_neg)
 
 
+@dataclass(frozen=True, init=False)
+class table(Advantage):  # noqa: N801 - the name in policy files
+    """Advantages by cell: a rule without a formula, such as a computed optimum."""
+
+    name: ClassVar[str] = "table"
+    uses_rewards: ClassVar[bool] = False
+    adv_pos: tuple[tuple[float, ...], ...]
+    """`[pos, neg]` Advantage of a kept positive."""
+    adv_neg: tuple[tuple[float, ...], ...]
+    """`[pos, neg]` Advantage of a kept negative."""
+
+    def __init__(self, adv_pos: npt.ArrayLike, adv_neg: npt.ArrayLike) -> None:
+        for key, values in (("adv_pos", adv_pos), ("adv_neg", adv_neg)):
+            object.__setattr__(self, key, tuple(tuple(row) for row in check_table(key, values).tolist()))
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        return (
+            look_up("adv_pos", self.adv_pos, cell.pos, cell.neg),
+            look_up("adv_neg", self.adv_neg, cell.pos, cell.neg),
+        )
+
+
 def advantage_from_dict(data: Any) -> Advantage:
     """Build an advantage rule from its name, a table with its name, or its class; or pass one through.
 
@@ -229,6 +253,6 @@ def advantage_from_dict(data: Any) -> Advantage:
     if isinstance(data, type) and issubclass(data, Advantage):
         return data()
     kinds: dict[str, type[Advantage]] = {
-        rule.name: rule for rule in (pool_mean, group_mean, group_std, leave_one_out, unbiased)
+        rule.name: rule for rule in (pool_mean, group_mean, group_std, leave_one_out, unbiased, table)
     }
     return build("advantage", kinds, data, "{name = 'group_std', eps = 1e-4}")

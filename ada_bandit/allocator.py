@@ -417,7 +417,7 @@ class Allocator:
             lines.append(f"{m['running']} still running, {m['outstanding']} responses outstanding")
         short = f"{m['unresolved_no_positive']} for want of positives, {m['unresolved_no_negative']} of negatives"
         lines.append(f"exited: {m['resolved']} resolved, {m['exhausted']} exhausted ({short})")
-        without = f"without signal: {m['no_signal']} prompts ({share * m['no_signal']:.1f} %)"
+        without = f"without signal: {m['no_signal']} of {self.prompts} ({share * m['no_signal']:.1f} %)"
         if not math.isnan(m["plain_no_signal"]):
             plain = m["plain_no_signal"]
             without += f"; {n} plain responses would have left about {plain:.0f} ({share * plain:.1f} %)"

@@ -93,6 +93,6 @@ def check_pass_rates(pass_rates: npt.ArrayLike, name: str = "pass_rates") -> Flo
 def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
     """Build the error for a name that isn't known; it suggests the nearest one."""
     known = sorted(known)
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(str(name), known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return InputError(f"unknown {kind} {name!r}; {hint}Known: {', '.join(known)}")

@@ -62,7 +62,7 @@ class Analysis:
     def exit_law(self) -> dict[tuple[int, int], FloatArray]:
         """Chance to exit at (pos, neg) by cell, each shaped like `pass_rates`; they sum to 1."""
         tables = self.policy.tables
-        rows = _pmf_rows(self.pass_rates.ravel(), tables.max_samples)
+        rows = binomial_rows(self.pass_rates.ravel(), tables.max_samples)
         law = {}
         for total, pmf in enumerate(rows):
             for pos in np.nonzero(np.diagonal(tables.exits[: total + 1, : total + 1][:, ::-1]))[0]:
@@ -71,7 +71,7 @@ class Analysis:
         return law
 
 
-def _pmf_rows(pass_rates: FloatArray, most: int) -> Iterator[FloatArray]:
+def binomial_rows(pass_rates: FloatArray, most: int) -> Iterator[FloatArray]:
     """Yield Binomial(pos; total, p) for total = 0 .. most, each ``[pos, pass_rate]``.
 
     By Pascal's rule: sums of positive terms, so every entry is right to about total * 1e-16.
@@ -88,7 +88,7 @@ def _pmf_rows(pass_rates: FloatArray, most: int) -> Iterator[FloatArray]:
         yield row
 
 
-def _diagonal(table: npt.NDArray[np.generic], total: int) -> FloatArray:
+def diagonal(table: npt.NDArray[np.generic], total: int) -> FloatArray:
     """Return the cells with pos + neg = total, ``[pos]``."""
     pos = np.arange(total + 1)
     return np.asarray(table[pos, total - pos], dtype=np.float64)
@@ -100,9 +100,9 @@ def _weight_coefficients(tables: Tables, total: int, group_size: int) -> FloatAr
     Uses C(t, k) p^k q^(t-k) / p = t/k C(t-1, k-1) p^(k-1) q^(t-k), and likewise for q, so that
     nothing is divided by p or q: w is right at 0 and 1 as well.
     """
-    reach = _diagonal(np.where(tables.exits, tables.reach, 0.0), total)
-    gain_pos = _diagonal(tables.keep_pos, total) * _diagonal(tables.adv_pos, total)
-    gain_neg = _diagonal(tables.keep_neg, total) * _diagonal(tables.adv_neg, total)
+    reach = diagonal(np.where(tables.exits, tables.reach, 0.0), total)
+    gain_pos = diagonal(tables.keep_pos, total) * diagonal(tables.adv_pos, total)
+    gain_neg = diagonal(tables.keep_neg, total) * diagonal(tables.adv_neg, total)
     count = np.arange(1, total + 1)
     return total / group_size * ((reach * gain_pos)[1:] / count - (reach * gain_neg)[:-1] / count[::-1])
 
@@ -134,7 +134,7 @@ def analyze(policy: Policy, pass_rates: npt.ArrayLike) -> Analysis:
     >>> analysis.expected_samples.round(3)
     array([20.962,  8.567])
     """
-    _check_policy(policy)
+    check_policy(policy)
     rates = check_pass_rates(pass_rates)
     flat = rates.ravel()
     parts = [_evaluate(policy, flat[start : start + _CHUNK]) for start in range(0, max(flat.size, 1), _CHUNK)]
@@ -149,20 +149,20 @@ def _evaluate(policy: Policy, pass_rates: FloatArray) -> FloatArray:
     rounds, weight = np.zeros((2, size))
     sums = np.zeros((7, size))
     previous: FloatArray = np.ones((1, size))
-    for total, pmf in enumerate(_pmf_rows(pass_rates, tables.max_samples)):
-        reach, exits = _diagonal(tables.reach, total), _diagonal(tables.exits, total)
-        rounds += (reach * (_diagonal(tables.draws, total) > 0)) @ pmf
+    for total, pmf in enumerate(binomial_rows(pass_rates, tables.max_samples)):
+        reach, exits = diagonal(tables.reach, total), diagonal(tables.exits, total)
+        rounds += (reach * (diagonal(tables.draws, total) > 0)) @ pmf
         if exits.any():
             ratio = np.arange(total + 1) / total
             values = np.stack(
                 [
                     np.full(total + 1, float(total)),
-                    _diagonal(tables.signal, total),
-                    _diagonal(tables.resolved, total),
+                    diagonal(tables.signal, total),
+                    diagonal(tables.resolved, total),
                     ratio,
                     ratio**2,
-                    _diagonal(tables.short_of_positives, total),
-                    _diagonal(tables.short_of_negatives, total),
+                    diagonal(tables.short_of_positives, total),
+                    diagonal(tables.short_of_negatives, total),
                 ]
             )
             sums += (values * (reach * exits)) @ pmf
@@ -190,7 +190,7 @@ def analyze_law(policy: Policy, law: Law) -> dict[str, float]:
         The mean over prompts of every field of `Analysis`, by the field's name, without
         quadrature error; `pass_rates` is the law's mean.
     """
-    _check_policy(policy)
+    check_policy(policy)
     nodes, weights = law.quadrature(policy.budget.max_samples + 2)
     values = vars(analyze(policy, nodes))
     return {name: float(weights @ value) for name, value in values.items() if isinstance(value, np.ndarray)}
@@ -218,18 +218,18 @@ def induced_objective(policy: Policy, grid: npt.ArrayLike) -> FloatArray:
     InputError
         If a pass rate is NaN or outside [0, 1].
     """
-    _check_policy(policy)
+    check_policy(policy)
     rates = check_pass_rates(grid, "grid")
     tables = policy.tables
     objective = np.zeros(rates.size)
-    for total, pmf in enumerate(_pmf_rows(rates.ravel(), tables.max_samples)):
-        if total and _diagonal(tables.exits, total).any():
+    for total, pmf in enumerate(binomial_rows(rates.ravel(), tables.max_samples)):
+        if total and diagonal(tables.exits, total).any():
             beyond = np.cumsum(pmf[::-1], axis=0)[::-1][1:]
             objective += (_weight_coefficients(tables, total, policy.n) / total) @ beyond
     return objective.reshape(rates.shape)
 
 
-def _check_policy(policy: Policy) -> None:
+def check_policy(policy: Policy) -> None:
     if not isinstance(policy, Policy):
         msg = f"policy must be a Policy; got {policy!r}. For a preset use Policy.preset({str(policy)!r})"
         raise InputError(msg)

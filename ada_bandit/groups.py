@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from ada_bandit._parts import build, plain
+from ada_bandit._parts import build, check_table, look_up, plain
 from ada_bandit._types import IntArray
+from ada_bandit.errors import InputError
 
-__all__ = ["All", "Balanced", "GroupRule", "Uniform", "group_from_dict"]
+__all__ = ["All", "Balanced", "GroupRule", "SplitTable", "Uniform", "group_from_dict"]
 
 
 class GroupRule(ABC):
@@ -74,6 +76,31 @@ class All(GroupRule):
         return pos, neg
 
 
+@dataclass(frozen=True, init=False)
+class SplitTable(GroupRule):
+    """As many positives and negatives as tables say: a rule without a formula, such as a computed optimum."""
+
+    name: ClassVar[str] = "split-table"
+    keep_pos: tuple[tuple[int, ...], ...]
+    """`[pos, neg]` Positives kept, at most pos."""
+    keep_neg: tuple[tuple[int, ...], ...]
+    """`[pos, neg]` Negatives kept, at most neg."""
+
+    def __init__(self, keep_pos: npt.ArrayLike, keep_neg: npt.ArrayLike) -> None:
+        for name, axis, values in (("keep_pos", 0, keep_pos), ("keep_neg", 1, keep_neg)):
+            table = check_table(name, values)
+            if ((table < 0) | (table > np.indices(table.shape)[axis]) | (table != np.floor(table))).any():
+                msg = f"{name} must hold whole numbers from 0 to the class's count; got {values!r}"
+                raise InputError(msg)
+            object.__setattr__(self, name, tuple(tuple(int(value) for value in row) for row in table))
+
+    def split(self, pos: IntArray, neg: IntArray, group_size: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002
+        return (
+            np.asarray(look_up("keep_pos", self.keep_pos, pos, neg), dtype=np.int64),
+            np.asarray(look_up("keep_neg", self.keep_neg, pos, neg), dtype=np.int64),
+        )
+
+
 def group_from_dict(data: Any) -> GroupRule:
     """Build a group rule from its name or a table with its name, or pass a group rule through.
 
@@ -84,5 +111,5 @@ def group_from_dict(data: Any) -> GroupRule:
     """
     if isinstance(data, GroupRule):
         return data
-    kinds: dict[str, type[GroupRule]] = {rule.name: rule for rule in (Balanced, Uniform, All)}
+    kinds: dict[str, type[GroupRule]] = {rule.name: rule for rule in (Balanced, Uniform, All, SplitTable)}
     return build("group rule", kinds, data, "'balanced'")

@@ -95,7 +95,7 @@ class Law(ABC):
     def _filtered(self, correct: int, weights: FloatArray) -> Law:
         """Return the mixture of the posteriors at (k, total - k), k from `correct` on, with these weights."""
         total = correct + weights.size - 1
-        seen = np.nonzero(weights)[0] + correct
+        seen = (np.nonzero(weights)[0] + correct).tolist()
         return Mixture(tuple(self.posterior(k, total - k) for k in seen), tuple(weights[weights > 0].tolist()))
 
 

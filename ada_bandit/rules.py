@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ada_bandit._parts import build, plain
+from ada_bandit._parts import build, look_up, plain
 from ada_bandit._types import BoolArray, IntArray
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
 from ada_bandit.laws import Beta, Grid, Law, Mixture, law_from_dict
@@ -33,6 +33,7 @@ __all__ = [
     "Positive",
     "Posterior",
     "Quota",
+    "Table",
     "UserRule",
     "exit_rule",
     "rule_from_dict",
@@ -338,6 +339,31 @@ def _posterior_mass(prior: Law, pos: IntArray, neg: IntArray, low: float, high: 
     return np.vectorize(lambda k, m: prior.posterior(k, m).probability(low, high))(pos, neg)
 
 
+@dataclass(frozen=True, init=False)
+class Table(ExitRule):
+    """Hold where a table says so: a rule without a formula, such as a computed optimum."""
+
+    name: ClassVar[str] = "table"
+    rows: tuple[str, ...]
+    """Row by row of pos, from 0, a character for every neg: ``"1"`` where the rule holds, else ``"0"``."""
+
+    def __init__(self, rows: BoolArray | Sequence[str]) -> None:
+        """Take the rows as text, or a square boolean array ``[pos, neg]``."""
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.ndim == 2:
+            rows = ["".join("1" if holds else "0" for holds in row) for row in rows]
+        texts = tuple(rows)
+        if not texts or any(
+            not isinstance(row, str) or set(row) - {"0", "1"} or len(row) != len(texts) for row in texts
+        ):
+            msg = f"rows must be as many texts of 0 and 1 as each is long, or a square boolean array; got {rows!r}"
+            raise InputError(msg)
+        object.__setattr__(self, "rows", texts)
+
+    def __call__(self, pos: IntArray, neg: IntArray) -> BoolArray:
+        values = [[float(mark) for mark in row] for row in self.rows]
+        return look_up("rows", values, pos, neg) > 0
+
+
 @dataclass(frozen=True)
 class UserRule(ExitRule):
     """A user's function of (pos, neg), made a rule by `exit_rule`."""
@@ -373,7 +399,7 @@ class UserRule(ExitRule):
 
 _BUILT_IN: Mapping[str, type[ExitRule]] = {
     rule.name: rule
-    for rule in (AllOf, AnyOf, Not, Never, Positive, Quota, Balance, Interval, ConfidenceSequence, Posterior)
+    for rule in (AllOf, AnyOf, Not, Never, Positive, Quota, Balance, Interval, ConfidenceSequence, Posterior, Table)
 }
 _USER: dict[str, UserRule] = {}
 

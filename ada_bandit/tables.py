@@ -6,6 +6,7 @@ may get; only cells with pos + neg <= K have a meaning.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from ada_bandit.estimators import unbiased_estimate
 if TYPE_CHECKING:
     from ada_bandit.policy import Policy
 
-__all__ = ["Tables", "class_advantages", "compile_tables", "draw_lattice"]
+__all__ = ["Tables", "class_advantages", "compile_tables", "draw_lattice", "splits"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +91,7 @@ def compile_tables(policy: Policy) -> Tables:
 
     if random_split:
         adv_pos, adv_neg, signal = np.zeros((3, *pos.shape))
-        for kept, chance in enumerate(_split_law(pos, neg, keep)):
-            possible = (kept <= keep) & (chance > 0)
-            kept_pos = np.where(possible, kept, 0)
-            kept_neg = np.where(possible, keep - kept, 0)
+        for chance, kept_pos, kept_neg in splits(policy, pos, neg):
             of_pos, of_neg = advantages(kept_pos, kept_neg)
             adv_pos += chance * kept_pos * of_pos
             adv_neg += chance * kept_neg * of_neg
@@ -136,6 +134,22 @@ def _expected_split(policy: Policy, pos: IntArray, neg: IntArray) -> tuple[Float
         share = (keep_pos + keep_neg) / np.maximum(pos + neg, 1)
         return np.asarray(share * pos), np.asarray(share * neg)
     return keep_pos.astype(np.float64), keep_neg.astype(np.float64)
+
+
+def splits(policy: Policy, pos: IntArray, neg: IntArray) -> Iterator[tuple[FloatArray, IntArray, IntArray]]:
+    """Yield the chance of every split of the group and its class counts, each shaped like `pos` and `neg`.
+
+    One split of chance 1 where the group rule fixes it. A split that a cell can't have comes
+    with chance 0 and no rows there.
+    """
+    keep_pos, keep_neg = policy.group.split(pos, neg, policy.n)
+    if not policy.group.random_split:
+        yield np.ones(pos.shape), keep_pos, keep_neg
+        return
+    keep = keep_pos + keep_neg
+    for kept, chance in enumerate(_split_law(pos, neg, keep)):
+        possible = (kept <= keep) & (chance > 0)
+        yield chance * possible, np.where(possible, kept, 0), np.where(possible, keep - kept, 0)
 
 
 def class_advantages(

@@ -1,0 +1,505 @@
+"""The best that is possible: Bayes-optimal draws, groups and advantages under a pass-rate law.
+
+In the score model of `ada_bandit.efficiency`, write a = keep_pos adv_pos and
+b = -keep_neg adv_neg, so that u = a q + b p. Given the exit cell, progress is v'(a, b) and
+noise (a, b) M (a, b)' with
+
+    v = (E[p q^2 f' | cell], E[p^2 q f' | cell]),
+    M = E[[q^2, p q], [p q, p^2] | cell] + diag(nu_pos / keep_pos, nu_neg / keep_neg),
+
+an empty class dropping its row. The best advantages are M^-1 v; then W = V = E[R] with
+R(cell) = v' M^-1 v, and what is left is to stop so that E[R] / C is largest. With a price on a
+response that is optimal stopping, solved by backward induction; the price at which it just
+pays is the efficiency itself, found by Dinkelbach's iteration (each solution's ratio is the
+next price; it rises and ends at the best ratio after a handful of steps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ada_bandit._lattice import first_part_law, log_factorials
+from ada_bandit._parts import check_table
+from ada_bandit._types import BoolArray, FloatArray, IntArray
+from ada_bandit.advantages import Advantage, pool_mean, table
+from ada_bandit.budgets import Rounds
+from ada_bandit.efficiency import NoiseRatio, Objective, noise_pair, objective_slope, quadrature_degree
+from ada_bandit.errors import InputError, check_count, check_number
+from ada_bandit.exact import binomial_rows
+from ada_bandit.groups import All, Balanced, GroupRule, SplitTable
+from ada_bandit.laws import Law
+from ada_bandit.policy import Policy
+from ada_bandit.rules import Table
+
+__all__ = ["Blend", "Frontier", "Solution", "Utility", "bayes_policy", "frontier", "policy_for_budget", "solve"]
+
+Utility: TypeAlias = Literal["gradient", "signal"] | npt.ArrayLike
+"""What an exit is worth: gradient efficiency, signal in the group, or a table ``[pos, neg]`` of one's own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The best policy at one price of a response, and what it buys."""
+
+    policy: Policy
+    """The policy."""
+    price: float
+    """Utility that a unit of cost is worth."""
+    expected_utility: float
+    """E[R]; for gradient efficiency also its progress W and its noise V."""
+    cost: float
+    """C: responses, or tokens where `mean_response_tokens` is given, and the update's cost."""
+
+    @property
+    def value(self) -> float:
+        """E[R] / C, the efficiency."""
+        return self.expected_utility / self.cost
+
+
+class _Problem:
+    """One stopping problem on the lattice, solved again and again at different prices."""
+
+    def __init__(
+        self,
+        prior: Law,
+        objective: Objective,
+        noise_ratio: NoiseRatio,
+        samples: int,
+        max_samples: int,
+        group_size: int | None,
+        update_cost: float,
+        mean_response_tokens: tuple[float, float],
+        utility: Utility,
+    ) -> None:
+        self.samples = check_count("samples", samples)
+        self.most = check_count("max_samples", max_samples)
+        if self.most % self.samples:
+            msg = f"max_samples must be a multiple of samples; got {max_samples!r} and {samples!r}"
+            raise InputError(msg)
+        self.group_size = None if group_size is None else min(check_count("group_size", group_size), self.most)
+        self.update_cost = check_number("update_cost", update_cost, 0)
+        self.noise = noise_pair(noise_ratio)
+        self.tokens = tuple(check_number("mean_response_tokens", value, 0) for value in mean_response_tokens)
+        if len(self.tokens) != 2 or not any(self.tokens):
+            msg = f"mean_response_tokens must be a pair, not both 0; got {mean_response_tokens!r}"
+            raise InputError(msg)
+        self.gradient = isinstance(utility, str) and utility == "gradient"
+        self.pos, self.neg = (axis[self._meaningful()] for axis in np.indices((self.most + 1, self.most + 1)))
+        self._moments(prior, objective)
+        if self.gradient:
+            self.worth = np.zeros(0)
+        elif isinstance(utility, str):
+            if utility != "signal":
+                msg = f"utility must be 'gradient', 'signal' or a table by pos and neg; got {utility!r}"
+                raise InputError(msg)
+            self.worth = np.asarray((self.pos > 0) & (self.neg > 0), dtype=np.float64)
+        else:
+            values = check_table("utility", utility)
+            if values.shape[0] <= self.most:
+                msg = f"the utility's table must hold counts up to {self.most}; got shape {values.shape}"
+                raise InputError(msg)
+            self.worth = values[self.pos, self.neg]
+        logs = log_factorials(self.most)
+        self.steps = [
+            (total, first_part_law(logs, total, self.samples, np.arange(total + 1)))
+            for total in range(0, self.most, self.samples)
+        ]
+
+    def _meaningful(self) -> BoolArray:
+        pos, neg = np.indices((self.most + 1, self.most + 1))
+        return np.asarray(pos + neg <= self.most)
+
+    def _moments(self, prior: Law, objective: Objective) -> None:
+        """Set the chance of every cell after its number of draws, and the conditional moments there."""
+        rates, weights = prior.quadrature(quadrature_degree(self.most, objective))
+        p, q, slope = rates, 1 - rates, objective_slope(objective, rates)
+        basis = np.stack([np.ones_like(p), q * q, p * q, p * p, q * slope, p * slope]) * weights
+        sums = np.zeros((6, self.most + 1, self.most + 1))
+        for total, row in enumerate(binomial_rows(rates, self.most)):
+            pos = np.arange(total + 1)
+            sums[:, pos, total - pos] = basis @ row.T
+        joint = sums[:, self.pos, self.neg]
+        self.mass = joint[0]
+        self.qq, self.pq, self.pp, self.v_pos, self.v_neg = np.divide(
+            joint[1:], self.mass, out=np.zeros_like(joint[1:]), where=self.mass > 0
+        )
+
+    def _best_advantages(self, keep_pos: IntArray, keep_neg: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return a, b and R = v' M^-1 v at every cell for given keep counts, ``[cell]`` each."""
+        has_pos, has_neg = keep_pos > 0, keep_neg > 0
+        m_pos = self.qq + self.noise[0] / np.maximum(keep_pos, 1)
+        m_neg = self.pp + self.noise[1] / np.maximum(keep_neg, 1)
+        v_pos, v_neg = np.where(has_pos, self.v_pos, 0.0), np.where(has_neg, self.v_neg, 0.0)
+        cross = np.where(has_pos & has_neg, self.pq, 0.0)
+        determinant = m_pos * m_neg - cross**2
+        # Without noise and with p known, the two rows say the same: one of them will do.
+        sound = determinant > 1e-13 * m_pos * m_neg
+        safe = np.where(sound, determinant, 1.0)
+        alone_pos = np.divide(v_pos, m_pos, out=np.zeros_like(v_pos), where=m_pos > 0)
+        alone_neg = np.divide(v_neg, m_neg, out=np.zeros_like(v_neg), where=m_neg > 0)
+        prefer_pos = v_pos * alone_pos >= v_neg * alone_neg
+        a = np.where(sound, (m_neg * v_pos - cross * v_neg) / safe, np.where(prefer_pos, alone_pos, 0.0))
+        b = np.where(sound, (m_pos * v_neg - cross * v_pos) / safe, np.where(prefer_pos, 0.0, alone_neg))
+        return a, b, a * v_pos + b * v_neg
+
+    def _splits(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield candidate keep counts, ``[cell]`` each: all responses, or every split that fits the group."""
+        if self.group_size is None and self.update_cost == 0:
+            yield self.pos, self.neg
+            return
+        size = self.most if self.group_size is None else self.group_size
+        # More rows never hurt the utility: without a cost of rows, only full groups compete.
+        rows = range(size + 1) if self.update_cost else (size,)
+        for total in rows:
+            for count in range(total + 1):
+                keep_pos = np.minimum(self.pos, count)
+                yield keep_pos, np.minimum(self.neg, total - keep_pos if not self.update_cost else total - count)
+
+    def _worth_at(self, price: float) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
+        """Return utility, rows in the update and keep counts of the best split at every cell."""
+        if not self.gradient:
+            size = self.most if self.group_size is None else self.group_size
+            keep_pos, keep_neg = Balanced().split(self.pos, self.neg, size)
+            return self.worth, (keep_pos + keep_neg).astype(np.float64), keep_pos, keep_neg
+        best = np.full(self.pos.size, -np.inf)
+        worth, rows = np.zeros((2, self.pos.size))
+        keep_pos, keep_neg = np.zeros((2, self.pos.size), dtype=np.int64)
+        for split_pos, split_neg in self._splits():
+            a, b, value = self._best_advantages(split_pos, split_neg)
+            active = split_pos * (a != 0) + split_neg * (b != 0)
+            net = value - price * self.update_cost * active
+            better = net > best
+            for kept, new in (
+                (best, net),
+                (worth, value),
+                (rows, active),
+                (keep_pos, split_pos),
+                (keep_neg, split_neg),
+            ):
+                np.copyto(kept, new, where=better, casting="same_kind")
+        return worth, rows, keep_pos, keep_neg
+
+    def at_price(self, price: float) -> tuple[float, float, BoolArray, IntArray, IntArray]:
+        """Return E[utility], cost, the stop table and the keep counts ``[cell]`` of the best policy at a price.
+
+        Backward induction on masses instead of conditional values: every cell carries its
+        chance, so the predictive law is the hypergeometric share of where its mass came from.
+        A tie stops. The first round is drawn in any case.
+        """
+        worth, rows, keep_pos, keep_neg = self._worth_at(price)
+        spent = self.tokens[0] * self.pos + self.tokens[1] * self.neg + self.update_cost * rows
+        side = (self.most + 1, self.most + 1)
+        utility, cost = np.zeros(side), np.zeros(side)
+        utility[self.pos, self.neg] = self.mass * worth
+        cost[self.pos, self.neg] = self.mass * spent
+        stop = np.zeros(side, dtype=np.bool_)
+        for total, weights in reversed(self.steps):
+            pos = np.arange(total + 1)
+            new = np.arange(self.samples + 1)[:, None]
+            later = pos + new, total - pos + self.samples - new
+            utility_on = (weights * utility[later]).sum(axis=0)
+            cost_on = (weights * cost[later]).sum(axis=0)
+            if total:
+                here = pos, total - pos
+                stops = utility[here] - price * cost[here] >= utility_on - price * cost_on
+                stop[here] = stops
+                utility[here] = np.where(stops, utility[here], utility_on)
+                cost[here] = np.where(stops, cost[here], cost_on)
+            else:
+                utility[0, 0], cost[0, 0] = utility_on[0], cost_on[0]
+        return float(utility[0, 0]), float(cost[0, 0]), stop, keep_pos, keep_neg
+
+    def best_price(self) -> float:
+        """Return the largest E[utility] / C, by Dinkelbach's iteration from below."""
+        price = 0.0
+        while True:
+            utility, cost, *_ = self.at_price(price)
+            ratio = utility / cost if cost > 0 else 0.0
+            if ratio <= price * (1 + 4e-16):
+                return price
+            price = ratio
+
+    def solution(self, price: float, name: str) -> Solution:
+        """Return the best policy at a price, with its tables."""
+        utility, cost, stop, keep_pos, keep_neg = self.at_price(price)
+        budget = Rounds(self.samples, self.most // self.samples)
+        size = self.most if self.group_size is None else self.group_size
+        group: GroupRule = All() if self.group_size is None else Balanced()
+        advantage: Advantage = pool_mean()
+        if self.gradient:
+            a, b, _ = self._best_advantages(keep_pos, keep_neg)
+            advantage = table(self._square(a / np.maximum(keep_pos, 1)), self._square(-b / np.maximum(keep_neg, 1)))
+            everything = np.array_equal(keep_pos, self.pos) and np.array_equal(keep_neg, self.neg)
+            group = All() if everything else SplitTable(self._square(keep_pos), self._square(keep_neg))
+        policy = Policy(Table(stop), budget, size, group, advantage, name=name)
+        return Solution(policy, price, utility, cost)
+
+    def _square(self, values: npt.ArrayLike) -> FloatArray:
+        square = np.zeros((self.most + 1, self.most + 1))
+        square[self.pos, self.neg] = values
+        return square
+
+
+def solve(
+    prior: Law,
+    objective: Objective = "mean",
+    noise_ratio: NoiseRatio = 1.0,
+    samples: int = 1,
+    max_samples: int = 32,
+    group_size: int | None = None,
+    update_cost: float = 0.0,
+    *,
+    mean_response_tokens: tuple[float, float] = (1.0, 1.0),
+    utility: Utility = "gradient",
+) -> Solution:
+    """Return the policy of largest expected utility per unit of cost under a prior, and what it buys.
+
+    Parameters
+    ----------
+    prior
+        The law of p over prompts.
+    objective, noise_ratio
+        As in `ada_bandit.efficiency.gradient_efficiency`.
+    samples
+        Responses a round.
+    max_samples
+        K, the most responses a prompt may get; a multiple of `samples`.
+    group_size
+        The most responses that are kept, of the best split; all of them where it is None.
+    update_cost
+        Cost of a kept response in the update, in responses. Where it is positive the best
+        number of rows is kept as well, which may be none.
+    mean_response_tokens
+        Cost of a correct and of an incorrect response.
+    utility
+        What an exit is worth: ``"gradient"`` efficiency, ``"signal"`` in the group, or a table
+        ``[pos, neg]`` of one's own. The last two leave the advantages at the pool mean.
+
+    Returns
+    -------
+    Solution
+        The policy, its efficiency ``value``, and the parts of it.
+
+    Raises
+    ------
+    InputError
+        If an argument can't be used.
+    """
+    problem = _Problem(
+        prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
+    )
+    return problem.solution(problem.best_price(), "bayes")
+
+
+def bayes_policy(
+    prior: Law,
+    objective: Objective = "mean",
+    noise_ratio: NoiseRatio = 1.0,
+    samples: int = 1,
+    max_samples: int = 32,
+    group_size: int | None = None,
+    update_cost: float = 0.0,
+    *,
+    mean_response_tokens: tuple[float, float] = (1.0, 1.0),
+    utility: Utility = "gradient",
+) -> Policy:
+    """Return the Bayes-optimal policy under a prior; the parameters are those of `solve`.
+
+    Examples
+    --------
+    >>> from ada_bandit import Beta
+    >>> from ada_bandit.efficiency import gradient_efficiency
+    >>> policy = bayes_policy(Beta(0.5, 1), noise_ratio=10.0)
+    >>> f"{gradient_efficiency(policy, Beta(0.5, 1), noise_ratio=10.0).value:.10f}"
+    '0.0005510367'
+    """
+    return solve(
+        prior,
+        objective,
+        noise_ratio,
+        samples,
+        max_samples,
+        group_size,
+        update_cost,
+        mean_response_tokens=mean_response_tokens,
+        utility=utility,
+    ).policy
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """The concave frontier of expected utility against expected cost."""
+
+    vertices: tuple[Solution, ...]
+    """Best policies, by ascending cost; every mix of two neighbours lies on the frontier."""
+
+    @cached_property
+    def costs(self) -> FloatArray:
+        """`[vertex]` C."""
+        return np.array([vertex.cost for vertex in self.vertices])
+
+    @cached_property
+    def utilities(self) -> FloatArray:
+        """`[vertex]` E[R]."""
+        return np.array([vertex.expected_utility for vertex in self.vertices])
+
+    def utility_at(self, cost: npt.ArrayLike) -> FloatArray:
+        """Return the frontier's utility at given costs, by the chord between the vertices found.
+
+        Flat beyond the last vertex, and NaN below the first: the first round is always drawn.
+        """
+        return np.interp(np.asarray(cost, dtype=np.float64), self.costs, self.utilities, left=np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """Two policies, each prompt getting the second one with a given chance."""
+
+    low: Policy
+    """The cheaper policy."""
+    high: Policy
+    """The dearer policy."""
+    weight: float
+    """Chance of `high`, in [0, 1]."""
+    expected_cost: float
+    """Cost a prompt, over both chances."""
+    expected_utility: float
+    """Utility a prompt, over both chances."""
+
+
+def frontier(
+    prior: Law,
+    objective: Objective = "mean",
+    noise_ratio: NoiseRatio = 1.0,
+    samples: int = 1,
+    max_samples: int = 32,
+    group_size: int | None = None,
+    update_cost: float = 0.0,
+    *,
+    mean_response_tokens: tuple[float, float] = (1.0, 1.0),
+    utility: Utility = "gradient",
+    prices: int = 40,
+) -> Frontier:
+    """Return the concave frontier of expected utility against expected cost.
+
+    From its two ends, the cheapest and the most useful policy, the widest gap is halved by
+    solving at the price that is the chord's slope, until `prices` problems were solved or no
+    gap is left.
+
+    Parameters
+    ----------
+    prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
+        As in `solve`.
+    prices
+        Problems to solve at the most, at least 2.
+
+    Returns
+    -------
+    Frontier
+        Vertices by ascending cost; all of them where fewer than `prices` were needed.
+    """
+    problem = _Problem(
+        prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
+    )
+    found = _ends(problem)
+    # Chords that may hide a vertex, by the area of the triangle above them that is still open.
+    open_chords = [0] if len(found) > 1 else []
+    solved = 2
+    while open_chords and solved < check_count("prices", prices, 2):
+        widths = [_gap(found[i], found[i + 1]) for i in open_chords]
+        at = open_chords.pop(int(np.argmax(widths)))
+        vertex = _between(problem, found[at], found[at + 1])
+        solved += 1
+        if vertex is not None:
+            found.insert(at + 1, vertex)
+            open_chords = [i + (i > at) for i in open_chords] + [at, at + 1]
+    return Frontier(tuple(problem.solution(price, f"frontier {cost:.3g}") for price, _, cost in found))
+
+
+_Point: TypeAlias = tuple[float, float, float]
+"""Price, utility, cost."""
+
+
+def _ends(problem: _Problem) -> list[_Point]:
+    """Return the cheapest and the most useful policy; one point where they are the same."""
+    dearest = 1e300
+    cheap = (dearest, *problem.at_price(dearest)[:2])
+    useful = (0.0, *problem.at_price(0.0)[:2])
+    return [cheap] if useful[2] <= cheap[2] * (1 + 1e-12) else [cheap, useful]
+
+
+def _gap(low: _Point, high: _Point) -> float:
+    return (high[2] - low[2]) * (high[1] - low[1])
+
+
+def _between(problem: _Problem, low: _Point, high: _Point) -> _Point | None:
+    """Return the vertex farthest above the chord of two points, or None where the chord is an edge."""
+    price = (high[1] - low[1]) / (high[2] - low[2])
+    utility, cost = problem.at_price(price)[:2]
+    chord = low[1] - price * low[2]
+    above = utility - price * cost - chord
+    inside = low[2] < cost < high[2]
+    return (price, utility, cost) if inside and above > 1e-12 * max(abs(high[1]), abs(chord)) else None
+
+
+def policy_for_budget(
+    prior: Law,
+    budget: float,
+    objective: Objective = "mean",
+    noise_ratio: NoiseRatio = 1.0,
+    samples: int = 1,
+    max_samples: int = 32,
+    group_size: int | None = None,
+    update_cost: float = 0.0,
+    *,
+    mean_response_tokens: tuple[float, float] = (1.0, 1.0),
+    utility: Utility = "gradient",
+) -> Blend:
+    """Return the best way to spend `budget` a prompt on average: a mix of two neighbouring frontier policies.
+
+    Parameters
+    ----------
+    prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
+        As in `solve`.
+    budget
+        Expected cost a prompt, from that of the first round to that of the most useful policy.
+
+    Returns
+    -------
+    Blend
+        Its expected cost is `budget` to rounding.
+
+    Raises
+    ------
+    InputError
+        If the budget doesn't pay for the first round, or exceeds what has any use.
+    """
+    problem = _Problem(
+        prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
+    )
+    ends = _ends(problem)
+    low, high = ends[0], ends[-1]
+    check_number("budget", budget)
+    if not low[2] * (1 - 1e-12) <= budget <= high[2] * (1 + 1e-12):
+        msg = (
+            f"budget must lie between {low[2]:.6g}, the cost of the first round, and {high[2]:.6g}, "
+            f"that of the most useful policy; got {budget!r}"
+        )
+        raise InputError(msg)
+    while low is not high and (vertex := _between(problem, low, high)) is not None:
+        low, high = (vertex, high) if vertex[2] <= budget else (low, vertex)
+    weight = min(max((budget - low[2]) / (high[2] - low[2]), 0.0), 1.0) if high[2] > low[2] else 0.0
+    parts = [problem.solution(price, f"frontier {cost:.3g}") for price, _, cost in (low, high)]
+    return Blend(
+        low=parts[0].policy,
+        high=parts[1].policy,
+        weight=weight,
+        expected_cost=(1 - weight) * low[2] + weight * high[2],
+        expected_utility=(1 - weight) * low[1] + weight * high[1],
+    )

@@ -1,0 +1,274 @@
+"""The command line: output, errors, exit codes and start-up."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ada_bandit import Policy, analyze
+from sim.cli import app
+
+ROOT = Path(__file__).parents[2]
+FIELDS = [
+    "policy",
+    "pass_rate",
+    "expected_samples",
+    "expected_rounds",
+    "signal_probability",
+    "resolved_probability",
+    "pool_mean_bias",
+    "pool_mean_mse",
+    "gradient_weight",
+]
+
+
+def run(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def compared(out: Path, *arguments: str | Path) -> Any:
+    return run("compare", "--no-figures", "--batches", "4", "--prompts", "32", "--out", out, *arguments)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from sim.cli import app\n"
+        "try:\n    app(['--help'])\n"
+        "except SystemExit as done:\n    assert not done.code\n"
+        "heavy = {'ada_bandit', 'numpy', 'scipy', 'numba', 'polars', 'matplotlib'} & set(sys.modules)\n"
+        "print('HEAVY', sorted(heavy))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
+    assert "HEAVY []" in done.stdout
+    assert "compare" in done.stdout
+
+
+def test_exact_analysis_needs_no_compiled_kernels() -> None:
+    code = (
+        "import sys\n"
+        "from sim.cli import app\n"
+        "try:\n    app(['analyze', '--json'])\n"
+        "except SystemExit as done:\n    assert not done.code\n"
+        "print('HEAVY', sorted({'numba', 'polars', 'matplotlib'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
+    assert "HEAVY []" in done.stdout
+
+
+def test_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sim", "analyze", "--policy", "nothing"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: unknown policy 'nothing'")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["compare", "analyze", "show"])
+def test_help_of_commands(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"python -m sim {command}" in result.stdout
+
+
+# compare
+
+
+def test_compare_by_default(tmp_path: Path) -> None:
+    result = compared(tmp_path)
+    assert result.exit_code == 0
+    for word in (
+        "qwen2.5-math-1.5b-base",
+        "grpo",
+        "reinforce-ada-pos",
+        "reinforce-ada-balance",
+        "largest residual",
+        "cost is relative to grpo (4 responses per prompt)",
+        "4.000 ± 0.000",
+        "+0.0386",
+        "3.946",
+        "written to",
+    ):
+        assert word in result.stdout
+    assert result.stderr == ""
+    with (tmp_path / "compare.csv").open(newline="") as lines:
+        assert [row["policy"] for row in csv.DictReader(lines)][1:] == ["reinforce-ada-pos", "reinforce-ada-balance"]
+    assert json.loads((tmp_path / "compare.json").read_text())["configuration"]["batches"] == 4
+
+
+def test_compare_draws_figures(tmp_path: Path) -> None:
+    result = run("compare", "--policy", "grpo", "--batches", "0", "--out", tmp_path / "new" / "folder")
+    assert result.exit_code == 0
+    names = {path.name for path in (tmp_path / "new" / "folder").iterdir()}
+    assert {"compare.csv", "compare.json", "signal_cost.png", "weight.svg", "bias.png", "responses.svg"} <= names
+
+
+def test_compare_prints_json_alone(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.py"
+    rules.write_text(
+        "from ada_bandit import exit_rule\nprint('loaded')\n"
+        "@exit_rule\ndef noisy(pos, neg):\n    print('called')\n    return pos > 1\n"
+    )
+    result = compared(tmp_path, "--json", "--rules", rules, "--policy", "noisy", "--policy", "grpo", "--seed", "5")
+    assert result.exit_code == 0
+    data = json.loads(result.stdout)
+    assert data == json.loads((tmp_path / "compare.json").read_text())
+    assert [row["policy"] for row in data["policies"]] == ["noisy", "grpo"]
+    assert data["configuration"]["seed"] == 5
+    assert data["configuration"]["version"]
+    assert data["configuration"]["source"]["name"] == "qwen2.5-math-1.5b-base"
+
+
+def test_compare_with_the_papers_filter(tmp_path: Path) -> None:
+    data = json.loads(compared(tmp_path, "--at-least", "1/16", "--prompts", "512", "--batches", "0", "--json").stdout)
+    extra = {row["policy"]: row["extra_responses"] for row in data["policies"]}
+    assert extra["reinforce-ada-pos"] == pytest.approx(4000, abs=50)
+    assert extra["reinforce-ada-balance"] == pytest.approx(6300, abs=50)
+    assert data["configuration"]["source"]["at_least"] == [1, 16]
+
+
+def test_compare_on_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text("prompt_id,correct,total\na,0,2\nb,1,2\nc,2,2\nd,0,2\ne,2,2\n")
+    result = compared(tmp_path / "out", "--pass-rates", path)
+    assert "smoothed, as the smallest total, 2, is below 64" in result.stdout
+    result = compared(tmp_path / "out", "--pass-rates", path, "--no-smooth", "--json")
+    source = json.loads(result.stdout)["configuration"]["source"]
+    assert source == {"label": "counts.csv", "kind": "file", "name": str(path), "smooth": False}
+
+
+@pytest.mark.parametrize(
+    ("correct", "words"), [(0, "no prompt can ever be answered"), (4, "every response is correct")]
+)
+def test_compare_says_what_it_found(tmp_path: Path, correct: int, words: str) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text(f"prompt_id,correct,total\na,{correct},4\nb,{correct},4\n")
+    result = compared(tmp_path / "out", "--pass-rates", path)
+    assert result.exit_code == 0
+    assert words in result.stdout
+
+
+def test_compare_without_prompts(tmp_path: Path) -> None:
+    result = compared(tmp_path, "--prompts", "0")
+    assert result.exit_code == 0
+    assert "0 prompts: nothing simulated" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--curve", "nope"), "unknown curve 'nope'"),
+        (("--curve", "a", "--pass-rates", "b.csv"), "--pass-rates 'b.csv' and --curve 'a' exclude each other"),
+        (("--at-least", "16"), "a filter is written K/N"),
+        (("--at-least", "17/16"), "K of at most N"),
+        (("--smooth",), "--smooth is for a file of counts"),
+        (("--no-smooth",), "--no-smooth is for a file of counts"),
+        (("--pass-rates", "nope.csv"), "'nope.csv' does not exist"),
+        (("--policy", "reinforce-ada-balanced"), "did you mean 'reinforce-ada-balance'"),
+        (("--policy", "nope.toml"), "'nope.toml' does not exist; give an existing file or a preset"),
+        (("--rules", "nope.py"), "'nope.py' does not exist"),
+        (("--seed", "99999999999999999999999"), "got 99999999999999999999999"),
+    ],
+)
+def test_compare_refuses(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = compared(tmp_path, *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+
+
+def test_output_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    result = compared(tmp_path / "taken")
+    assert result.exit_code == 2
+    assert "can't be made" in result.stderr
+
+
+def test_output_file_that_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "compare.csv").mkdir()
+    result = compared(tmp_path)
+    assert result.exit_code == 2
+    assert "can't write to" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--prompts", "-1"), ("--batches", "x"), ("--nothing",)])
+def test_usage_errors(arguments: tuple[str, ...]) -> None:
+    result = run("compare", *arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+# analyze
+
+
+def test_analyze_json_is_exact() -> None:
+    result = run(
+        "analyze", "--json", "--policy", "grpo", "--policy", "reinforce-ada-balance",
+        "--pass-rate", "0.1", "--pass-rate", "0.8", "--pass-rate", "1",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    rows = json.loads(result.stdout)
+    assert all(list(row) == FIELDS for row in rows)
+    assert [(row["policy"], row["pass_rate"]) for row in rows] == [
+        (name, rate) for name in ("grpo", "reinforce-ada-balance") for rate in (0.1, 0.8, 1.0)
+    ]
+    for start, name in ((0, "grpo"), (3, "reinforce-ada-balance")):
+        analysis = analyze(Policy.preset(name), [0.1, 0.8, 1.0])
+        for index, row in enumerate(rows[start : start + 3]):
+            assert all(isinstance(row[field], float) for field in FIELDS[1:])
+            assert [row[field] for field in FIELDS[2:]] == [getattr(analysis, field)[index] for field in FIELDS[2:]]
+    # Values derived apart from this code, to 1e-9.
+    derived = (20.9624819855, 2.6203102482, 0.9656631618, 0.8435766260, 0.0321308540)
+    assert [rows[3][field] for field in FIELDS[2:7]] == pytest.approx(derived, abs=1e-9)
+    assert '"pass_rate": 0.10000000000000001' in result.stdout
+
+
+def test_analyze_as_a_table() -> None:
+    result = run("analyze", "--policy", "reinforce-ada-balance")
+    assert result.exit_code == 0
+    assert "20.96248" in result.stdout
+    assert "-0.00000" not in result.stdout
+
+
+@pytest.mark.parametrize(("rate", "shown"), [("1.5", "1.5"), ("nan", "nan"), ("-0.1", "-0.1")])
+def test_analyze_refuses(rate: str, shown: str) -> None:
+    result = run("analyze", "--pass-rate", rate)
+    assert result.exit_code == 2
+    assert f"must lie in [0, 1]; got {shown}" in result.stderr
+
+
+# show
+
+
+def test_show() -> None:
+    result = run("show")
+    assert result.exit_code == 0
+    assert Policy.preset("reinforce-ada-balance").to_toml().rstrip() in result.stdout
+    for name in ("draws", "keep_pos", "keep_neg", "adv_pos", "adv_neg"):
+        assert f"\n{name}: " in result.stdout
+    assert "+ exit, resolved; x exit, exhausted" in result.stdout
+
+
+def test_show_one_table() -> None:
+    result = run("show", "--policy", "reinforce-ada-pos:samples=2,rounds=2", "--table", "draws", "--size", "3")
+    picture = "  2 |  +  .  +\n  1 |  .  +  .\n  0 |  2  .  2\n"
+    assert picture in result.stdout
+    assert "keep_pos:" not in result.stdout
+
+
+def test_show_refuses_an_unknown_table() -> None:
+    result = run("show", "--table", "nothing")
+    assert result.exit_code == 2
+    assert "keep_pos" in result.stderr

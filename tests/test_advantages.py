@@ -1,0 +1,190 @@
+"""Advantage rules: by hand, and of rewards against of classes."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ada_bandit.advantages import (
+    Advantage,
+    Cell,
+    advantage_from_dict,
+    group_mean,
+    group_std,
+    leave_one_out,
+    pool_mean,
+    unbiased,
+)
+from ada_bandit.budgets import Rounds
+from ada_bandit.errors import InputError
+from ada_bandit.groups import Balanced, Uniform
+from ada_bandit.policy import Policy
+from ada_bandit.rules import Positive
+
+NAN = math.nan
+REWARD_RULES: list[Advantage] = [pool_mean(), group_mean(), group_std(), group_std(eps=0), leave_one_out()]
+
+
+def cell(pos: int, neg: int, keep_pos: int, keep_neg: int, estimate: float = NAN) -> Cell:
+    pools, kept = np.array([[pos], [neg]]), np.array([[keep_pos], [keep_neg]])
+    mean_pos, mean_neg = kept.astype(np.float64)
+    return Cell(pools[0], pools[1], kept[0], kept[1], mean_pos, mean_neg, np.array([estimate]), group_size=4)
+
+
+@pytest.mark.parametrize(
+    ("rule", "counts", "expected"),
+    [
+        (pool_mean(), (2, 6, 2, 2), (0.75, -0.25)),
+        (group_mean(), (2, 6, 2, 2), (0.5, -0.5)),
+        (group_mean(), (2, 6, 1, 3), (0.75, -0.25)),
+        # Deviation of (1, 0, 0, 0) with n - 1: sqrt((9 + 1 + 1 + 1) / 16 / 3) = 1/2.
+        (group_std(eps=0), (2, 6, 1, 3), (1.5, -0.5)),
+        (group_std(eps=0.5), (2, 6, 1, 3), (0.75, -0.25)),
+        (group_std(), (3, 3, 2, 2), (0.5 / (math.sqrt(1 / 3) + 1e-4), -0.5 / (math.sqrt(1 / 3) + 1e-4))),
+        (leave_one_out(), (2, 6, 2, 2), (1 - 1 / 7, -2 / 7)),
+    ],
+)
+def test_by_hand(rule: Advantage, counts: tuple[int, int, int, int], expected: tuple[float, float]) -> None:
+    adv_pos, adv_neg = rule.of_classes(cell(*counts))
+    assert (adv_pos[0], adv_neg[0]) == pytest.approx(expected, rel=1e-14)
+
+
+def test_unbiased_by_hand() -> None:
+    # n = 4, e = 0.2, b = 0.25: 4 * 0.2 * 0.75 / 1 and -4 * 0.8 * 0.25 / 3.
+    adv_pos, adv_neg = unbiased(0.25).of_classes(cell(2, 6, 1, 3, estimate=0.2))
+    assert (adv_pos[0], adv_neg[0]) == pytest.approx((0.6, -0.8 / 3), rel=1e-14)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-4])
+@pytest.mark.parametrize(("keep_pos", "keep_neg"), [(4, 0), (0, 4), (1, 0), (0, 1)])
+def test_group_std_is_exactly_zero_without_signal(keep_pos: int, keep_neg: int, eps: float) -> None:
+    adv_pos, adv_neg = group_std(eps).of_classes(cell(keep_pos, keep_neg, keep_pos, keep_neg))
+    assert (adv_pos[0], adv_neg[0]) == (0, 0)
+
+
+def test_leave_one_out_of_a_single_response_is_its_reward() -> None:
+    assert leave_one_out().of_classes(cell(1, 0, 1, 0))[0] == 1
+    assert leave_one_out().of_classes(cell(0, 1, 0, 1))[1] == 0
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Draw correct, scored and kept flags ``[prompt, response]``, the later ones subsets of the earlier."""
+    shape = draw(st.tuples(st.integers(1, 4), st.integers(1, 9)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    density = draw(st.sampled_from([0.2, 0.6, 1.0]))
+    scored = rng.random(shape) < density
+    return rng.random(shape) < 0.5, scored, scored & (rng.random(shape) < density)
+
+
+@given(batch=batches(), rule=st.sampled_from(REWARD_RULES))
+def test_of_rewards_equals_of_classes(batch: tuple[npt.NDArray[np.bool_], ...], rule: Advantage) -> None:
+    correct, scored, kept = batch
+    rewards = np.where(scored, correct, NAN)
+    counts = ((flags & side).sum(axis=1) for flags in (scored, kept) for side in (correct, ~correct))
+    pos, neg, keep_pos, keep_neg = counts
+    nothing = np.zeros(len(pos))
+    of_pos, of_neg = rule.of_classes(Cell(pos, neg, keep_pos, keep_neg, nothing, nothing, nothing, 4))
+    expected = np.where(correct, of_pos[:, None], of_neg[:, None])
+    values = rule.of_rewards(rewards, scored, kept)
+    assert values.shape == rewards.shape
+    np.testing.assert_allclose(values[kept], expected[kept], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        # Pool (1, 0.5, 0, 0.1), its last one left out of the group; one response without a score.
+        (pool_mean(), (0.6, 0.1, -0.4)),
+        (group_mean(), (0.5, 0.0, -0.5)),
+        (group_std(eps=0), (1.0, 0.0, -1.0)),
+        (group_std(eps=0.5), (0.5, 0.0, -0.5)),
+        (leave_one_out(), (1 - 0.2, 0.5 - 1.1 / 3, 0 - 1.6 / 3)),
+    ],
+)
+def test_shaped_rewards_by_hand(rule: Advantage, expected: tuple[float, ...]) -> None:
+    rewards = np.array([[1.0, 0.5, NAN, 0.0, 0.1]])
+    scored = ~np.isnan(rewards)
+    kept = np.array([[True, True, False, True, False]])
+    given_rewards = rewards.copy()
+    np.testing.assert_allclose(rule.of_rewards(rewards, scored, kept)[kept], expected, rtol=1e-14, atol=1e-16)
+    np.testing.assert_array_equal(rewards, given_rewards)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-4])
+@pytest.mark.parametrize("size", [1, 3, 7, 10])
+@pytest.mark.parametrize("reward", [0.1, 1 / 3, -0.7, 1e-9])
+def test_group_std_of_constant_shaped_rewards_is_exactly_zero(reward: float, size: int, eps: float) -> None:
+    rewards = np.full((1, size + 1), reward)
+    rewards[0, -1] = NAN
+    kept = ~np.isnan(rewards)
+    np.testing.assert_array_equal(group_std(eps).of_rewards(rewards, kept, kept)[kept], 0)
+
+
+@pytest.mark.parametrize("rule", REWARD_RULES)
+def test_of_rewards_takes_a_single_row_and_an_empty_pool(rule: Advantage) -> None:
+    rewards, kept = np.array([1.0, 0.0, 0.0, 1.0]), np.ones(4, dtype=np.bool_)
+    row = rule.of_rewards(rewards, kept, kept)
+    np.testing.assert_allclose(row, rule.of_rewards(rewards[None], kept[None], kept[None])[0], rtol=1e-15)
+    assert np.sign(row).tolist() == [1, -1, -1, 1]
+    assert rule.of_rewards(np.full((1, 2), NAN), np.zeros((1, 2), np.bool_), np.zeros((1, 2), np.bool_)).shape == (1, 2)
+
+
+def test_unbiased_weighs_correctness_and_not_rewards() -> None:
+    assert not unbiased().uses_rewards
+    assert all(rule.uses_rewards for rule in REWARD_RULES)
+    flags = np.ones((1, 2), dtype=np.bool_)
+    with pytest.raises(NotImplementedError, match="unbiased"):
+        unbiased().of_rewards(np.ones((1, 2)), flags, flags)
+
+
+@pytest.mark.parametrize("baseline", [0.25, 0.0])
+def test_unbiased_refuses_groups_that_leave_a_class_out(baseline: float) -> None:
+    policy = Policy(Positive(), Rounds(2, 2), group_size=1, advantage=unbiased(baseline))
+    with pytest.raises(InputError, match=r"group_size = 1 leaves one out; use group_size >= 2, the group rule 'unif"):
+        _ = policy.tables
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(Positive(), Rounds(2, 2), group_size=2, advantage=unbiased()),
+        Policy(Positive(), Rounds(2, 2), group_size=1, group=Uniform(), advantage=unbiased()),
+        Policy(Positive(), Rounds(2, 2), group_size=1, group=Balanced(), advantage=unbiased(1.0)),
+    ],
+)
+def test_unbiased_accepts_the_remedies_that_its_error_names(policy: Policy) -> None:
+    assert np.isfinite(policy.tables.adv_pos).all()
+
+
+@pytest.mark.parametrize("rule", [*REWARD_RULES, unbiased(), unbiased(0.25), group_std(0.01)])
+def test_plain_values_round_trip(rule: Advantage) -> None:
+    assert advantage_from_dict(rule.to_dict()) == rule
+    assert advantage_from_dict(rule) is rule
+
+
+def test_a_class_or_a_name_stands_for_the_rule_with_its_defaults() -> None:
+    assert advantage_from_dict(group_std) == advantage_from_dict("group_std") == group_std(eps=1e-4)
+    assert advantage_from_dict("unbiased") == unbiased(baseline=0.5)
+    assert group_std().to_dict() == {"name": "group_std", "eps": 1e-4}
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: group_std(-1e-4), r"eps must be a finite number in \[0, inf\]; got -0\.0001"),
+        (lambda: group_std(NAN), r"eps must be a finite number in \[0, inf\]; got nan"),
+        (lambda: group_std("small"), "eps must be a finite number.*got 'small'"),  # type: ignore[arg-type]
+        (lambda: unbiased(1.5), r"baseline must be a finite number in \[0, 1\]; got 1\.5"),
+        (lambda: advantage_from_dict("group_sd"), r"unknown advantage 'group_sd'; did you mean 'group_std'\?"),
+        (lambda: advantage_from_dict({"name": "group_std", "epsilon": 1}), r"'epsilon'; did you mean 'eps'\?"),
+        (lambda: advantage_from_dict({"eps": 1}), r"such as \{name = 'group_std', eps = 1e-4\}; got \{'eps': 1\}"),
+    ],
+)
+def test_values_that_advantages_refuse(build: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build()
