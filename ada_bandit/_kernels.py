@@ -212,6 +212,7 @@ def take_replies(
     outcome: ByteArray,
     rewards: FloatArray,
     draws: IntArray,
+    kind: IntArray,
     status: ByteArray,
     stored: FloatArray,
     waiting: IntArray,
@@ -227,8 +228,8 @@ def take_replies(
     ----------
     ids, outcome, rewards
         ``[reply]`` id, new status and reward.
-    draws
-        ``[pos, neg]`` draws table.
+    draws, kind
+        ``[kind, pos, neg]`` draws tables, and ``[prompt]`` which one is the prompt's.
     status, stored
         Flat, ``[prompt * K + draw]``, updated.
     waiting, spent, pos, neg, wanted
@@ -236,7 +237,7 @@ def take_replies(
     ready
         ``[reply]`` written: the prompts that became ready.
     """
-    most = draws.shape[0] - 1
+    most = draws.shape[1] - 1
     found, exited = 0, 0
     for i in range(ids.size):
         prompt = ids[i] // most
@@ -246,7 +247,7 @@ def take_replies(
         neg[prompt] += outcome[i] == INCORRECT
         waiting[prompt] -= 1
         if waiting[prompt] == 0:
-            wanted[prompt] = min(draws[pos[prompt], neg[prompt]], most - spent[prompt])
+            wanted[prompt] = min(draws[kind[prompt], pos[prompt], neg[prompt]], most - spent[prompt])
             if wanted[prompt] > 0:
                 ready[found] = prompt
                 found += 1
@@ -284,6 +285,7 @@ def select(
     neg: IntArray,
     keep: IntArray,
     keep_pos: IntArray,
+    kind: IntArray,
     random_split: bool,
     kept: IntArray,
 ) -> None:
@@ -300,8 +302,9 @@ def select(
         ``[prompt, draw]``.
     spent, pos, neg
         ``[prompt]`` responses asked for, correct, incorrect.
-    keep, keep_pos
-        ``[pos, neg]`` rows of a group, and positives among them where the split is fixed.
+    keep, keep_pos, kind
+        ``[kind, pos, neg]`` rows of a group, and positives among them where the split is fixed;
+        ``[prompt]`` which table is the prompt's.
     random_split
         Whether the group is a subset of the whole pool.
     kept
@@ -312,7 +315,7 @@ def select(
     for i in range(status.shape[0]):
         size = spent[i]
         chosen[:size] = 0
-        cell = pos[i], neg[i]
+        cell = kind[i], pos[i], neg[i]
         if keep[cell] < pos[i] + neg[i]:
             prompt = first + U(i)
             for block in range((size + 3) // 4):

@@ -10,7 +10,7 @@ The names are those of policy files, hence their lower case.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ada_bandit._parts import build, check_table, look_up, plain
 from ada_bandit._types import BoolArray, FloatArray, IntArray
-from ada_bandit.errors import InputError, check_number
+from ada_bandit.errors import InputError, check_count, check_number
 
 __all__ = [
     "Advantage",
@@ -27,6 +27,9 @@ __all__ = [
     "group_mean",
     "group_std",
     "leave_one_out",
+    "max_rl",
+    "ngrpo",
+    "pkpo",
     "pool_mean",
     "table",
     "unbiased",
@@ -180,8 +183,102 @@ class leave_one_out(Advantage):  # noqa: N801 - the name in policy files
     def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:  # noqa: ARG002
         others = np.maximum(scored.sum(axis=-1, keepdims=True) - 1, 1)
         total = np.sum(rewards, axis=-1, keepdims=True, where=scored)
-        alone = scored.sum(axis=-1, keepdims=True) == 1
-        return np.asarray(rewards - np.where(alone, 0.0, (total - rewards) / others))
+        return np.asarray(rewards - (total - rewards) / others)
+
+
+@dataclass(frozen=True)
+class max_rl(Advantage):  # noqa: N801 - the name in policy files
+    """Reward minus mean, over the mean plus `eps` (MaxRL, arXiv 2602.02710, as its public code centres it).
+
+    With N plain responses and eps = 0, w(p) = (1 - q^(N-1)) / p: the first N - 1 terms of the
+    series of 1/p. `power` = 1/2 is the advantage of Reinforce-Ada-Est (arXiv 2510.04996 v3). For
+    rewards of at least 0; rewards that are all 0 have advantage 0.
+    """
+
+    name: ClassVar[str] = "max_rl"
+    power: float = 1.0
+    """Power of the mean, at least 0."""
+    eps: float = 1e-6
+    """Added to the mean, at least 0."""
+    pool: bool = False
+    """Whether the mean is that of the whole pool; of the kept group unless set."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "power", check_number("power", self.power, 0))
+        object.__setattr__(self, "eps", check_number("eps", self.eps, 0))
+        if not isinstance(self.pool, (bool, np.bool_)):
+            msg = f"pool must be true or false; got {self.pool!r}"
+            raise InputError(msg)
+        object.__setattr__(self, "pool", bool(self.pool))
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        pos, neg = (cell.pos, cell.neg) if self.pool else (cell.keep_pos, cell.keep_neg)
+        mean = _ratio(pos, pos + neg)
+        scale = self._scale(mean)
+        return (1.0 - mean) / scale, (0.0 - mean) / scale
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:
+        every = scored if self.pool else kept
+        low = float(np.min(rewards, where=every, initial=0.0))
+        if low < 0:
+            msg = f"the advantage 'max_rl' divides by the mean reward, so rewards must be at least 0; got {low!r}"
+            raise InputError(msg)
+        mean = _mean(rewards, every)
+        return np.asarray((rewards - mean) / self._scale(mean))
+
+    def _scale(self, mean: FloatArray) -> FloatArray:
+        return np.where(mean > 0, mean + self.eps, 1.0) ** self.power
+
+
+@dataclass(frozen=True)
+class pkpo(Advantage):  # noqa: N801 - the name in policy files
+    """Advantages for pass@k (PKPO, arXiv 2505.15201, as the public code of MaxRL computes it).
+
+    Of N kept responses with c correct, a correct one is worth C(N - c, k - 1) / C(N - 1, k - 1), the
+    chance that none of k - 1 others is correct; the mean of the other responses is taken off. So
+    w(p) = (N-k)/(N-1) q^(k-1) + (k-1)/(N-1) q^(k-2), which tends to the derivative of pass@k over k.
+    A group of fewer than k responses says nothing of pass@k, and has advantage 0.
+    """
+
+    name: ClassVar[str] = "pkpo"
+    uses_rewards: ClassVar[bool] = False
+    k: int = 2
+    """Responses of which one must be correct, at least 1."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", check_count("k", self.k))
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        n = cell.keep_pos + cell.keep_neg
+        worth = np.where((cell.keep_pos > 0) & (n >= self.k), 1.0, 0.0)
+        for other in range(self.k - 1):
+            worth *= np.maximum(cell.keep_neg - other, 0) / np.maximum(n - 1 - other, 1)
+        others = np.maximum(n - 1, 1)
+        # A group of one has no others; its baseline is 0.
+        baseline = np.where(n > 1, cell.keep_pos * worth / others, 0.0)
+        own = np.where(n > 1, worth / others, 0.0)
+        return worth - baseline + own, 0.0 - baseline
+
+
+@dataclass(frozen=True)
+class ngrpo(group_std):  # noqa: N801 - the name in policy files
+    """Like `group_std`, with one more reward of 1 in mean and deviation (NGRPO, arXiv 2509.18851).
+
+    So a group without a correct response has negative advantages; one without an incorrect
+    response has none. The deviation has the number of rewards, the added one included, less 1
+    in its denominator.
+    """
+
+    name: ClassVar[str] = "ngrpo"
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        return super().of_classes(replace(cell, keep_pos=cell.keep_pos + 1))
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:
+        one = np.ones((*rewards.shape[:-1], 1))
+        with_one = np.concatenate([rewards, one], axis=-1)
+        scored, kept = (np.concatenate([flags, one > 0], axis=-1) for flags in (scored, kept))
+        return super().of_rewards(with_one, scored, kept)[..., :-1]
 
 
 @dataclass(frozen=True)
@@ -253,6 +350,7 @@ def advantage_from_dict(data: Any) -> Advantage:
     if isinstance(data, type) and issubclass(data, Advantage):
         return data()
     kinds: dict[str, type[Advantage]] = {
-        rule.name: rule for rule in (pool_mean, group_mean, group_std, leave_one_out, unbiased, table)
+        rule.name: rule
+        for rule in (pool_mean, group_mean, group_std, leave_one_out, max_rl, pkpo, ngrpo, unbiased, table)
     }
     return build("advantage", kinds, data, "{name = 'group_std', eps = 1e-4}")

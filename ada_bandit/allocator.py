@@ -10,6 +10,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ import numpy.typing as npt
 
 from ada_bandit import _kernels
 from ada_bandit._types import BoolArray, FloatArray, IntArray
+from ada_bandit.budgets import BatchBudget, BatchState
 from ada_bandit.errors import InputError, ProtocolError, check_count
 from ada_bandit.estimators import prefix_probability
+from ada_bandit.memory import History
 from ada_bandit.policy import Policy
-from ada_bandit.tables import class_advantages
+from ada_bandit.tables import Tables, class_advantages
 from ada_bandit.uniforms import check_seed
 
 __all__ = ["Allocator", "Groups", "Request"]
@@ -74,12 +77,18 @@ class Allocator:
     Parameters
     ----------
     policy
-        The policy.
+        The policy; or several ones that differ in rules alone, chosen by `kind`.
     prompts
         Number of prompts; they are numbered from 0.
     seed
-        Key of the random choice of groups, from 0 to 2**64 - 1. A run takes another one each
-        step, such as ``fold_seed(seed, step)`` of `ada_bandit.uniforms`.
+        Key of what is left to chance, from 0 to 2**64 - 1. A run takes another one each step,
+        such as ``fold_seed(seed, step)`` of `ada_bandit.uniforms`.
+    history
+        What is known of the prompts from earlier steps, for budgets that are shared by a batch
+        (`ada_bandit.memory.PassRateMemory.recall`); nothing unless given.
+    kind
+        ``[prompt]`` which of several policies is the prompt's, such as one for each state of
+        knowledge; the first unless given.
 
     Raises
     ------
@@ -97,29 +106,82 @@ class Allocator:
     array([ True,  True,  True])
     """
 
-    def __init__(self, policy: Policy, prompts: int, seed: int = 0) -> None:
-        if not isinstance(policy, Policy):
-            msg = f"policy must be a Policy; got {policy!r}. For a preset use Policy.preset({str(policy)!r})"
-            raise InputError(msg)
+    def __init__(
+        self,
+        policy: Policy | Sequence[Policy],
+        prompts: int,
+        seed: int = 0,
+        *,
+        history: History | None = None,
+        kind: npt.ArrayLike | None = None,
+    ) -> None:
+        self.policies = _check_policies(policy)
         if isinstance(prompts, (list, tuple, np.ndarray)):
             msg = (
                 f"prompts must be the number of prompts; got {len(prompts)} of them. Use prompts = {len(prompts)} "
                 "and look yours up by request.prompts"
             )
             raise InputError(msg)
-        self.policy = policy
         self.prompts = check_count("prompts", prompts, 0)
         self.seed = int(check_seed(seed))
-        self._tables = policy.tables
-        self._most = self._tables.max_samples
+        self._tables = _Stack([each.tables for each in self.policies])
+        self._most = self.policy.budget.max_samples
+        self._kind = self._check_kind(kind)
+        self._history = History.empty(self.prompts) if history is None else history
+        if self._history.pos.size != self.prompts:
+            msg = f"history must hold every prompt; got {self._history.pos.size} for {self.prompts} prompts"
+            raise InputError(msg)
         shape = (self.prompts, self._most)
         self._status = np.full(shape, _kernels.UNASKED, dtype=np.uint8)
         self._rewards = np.zeros(shape)
         self._waiting, self._spent, self._pos, self._neg, self._rounds = np.zeros((5, self.prompts), dtype=np.int64)
-        self._wanted = np.full(self.prompts, self._tables.draws[0, 0])
-        self._ready = [np.arange(self.prompts)]
-        self._running = self.prompts
         self._shaped = False
+        self._asked_rounds = 0
+        self._plan()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy; the first one where there are several."""
+        return self.policies[0]
+
+    def _check_kind(self, kind: npt.ArrayLike | None) -> IntArray:
+        kinds = np.zeros(self.prompts, dtype=np.int64) if kind is None else np.asarray(kind)
+        known = kinds.dtype.kind in "iu" and kinds.shape == (self.prompts,)
+        if not known or (kinds.size and not (kinds.min() >= 0 and kinds.max() < len(self.policies))):
+            msg = f"kind must name one of the {len(self.policies)} policies for every prompt, from 0; got {kind!r}"
+            raise InputError(msg)
+        return kinds.astype(np.int64)
+
+    def _plan(self) -> None:
+        """Set what every prompt wants next, when no response is outstanding: at the start, and after a restart."""
+        budget = self.policy.budget
+        left = self._most - self._spent
+        if isinstance(budget, BatchBudget):
+            wanted = np.asarray(budget.counts(self._batch_state()))
+            if (
+                wanted.shape != left.shape
+                or wanted.dtype.kind not in "iu"
+                or (wanted < 0).any()
+                or (wanted > left).any()
+            ):
+                msg = f"the budget {budget.name!r} must give each prompt a whole number from 0 to what it has left"
+                raise InputError(msg)
+            self._wanted = wanted.astype(np.int64)
+        else:
+            self._wanted = np.minimum(self._tables.draws[self._kind, self._pos, self._neg], left)
+        self._ready = [np.nonzero(self._wanted)[0]]
+        self._running = self._ready[0].size
+
+    def _batch_state(self) -> BatchState:
+        return BatchState(
+            pos=self._pos.copy(),
+            neg=self._neg.copy(),
+            spent=self._spent.copy(),
+            round=self._asked_rounds,
+            history=self._history,
+            group_size=self.policy.n,
+            seed=self.seed,
+        )
 
     def ask(self) -> Request:
         """Return the responses that are wanted now: of every prompt that is ready.
@@ -141,6 +203,7 @@ class Allocator:
         self._rounds[ready] += 1
         self._wanted[ready] = 0
         self._ready = [ready[:0]]
+        self._asked_rounds += ready.size > 0
         return Request(ids, prompts, draws)
 
     def tell(
@@ -207,6 +270,7 @@ class Allocator:
             outcome,
             values,
             self._tables.draws,
+            self._kind,
             status,
             self._rewards.ravel(),
             self._waiting,
@@ -218,6 +282,9 @@ class Allocator:
         )
         self._ready.append(ready[:found])
         self._running -= exited
+        if self._running == 0 and isinstance(self.policy.budget, BatchBudget):
+            # The round is complete: only now can the batch say whether there is another one.
+            self._plan()
         self._shaped |= bool(np.any(scored & (values != is_correct)))
 
     @property
@@ -263,9 +330,8 @@ class Allocator:
 
     def _select(self) -> IntArray:
         """Return the kept draws, ``[prompt, slot]``, -1 beyond a group's rows."""
-        tables = self._tables
         # A group is never wider than n, except where the rule keeps whole pools.
-        rows = int(tables.keep[self._pos, self._neg].max(initial=0))
+        rows = int(self._tables.keep[self._kind, self._pos, self._neg].max(initial=0))
         kept = np.full((self.prompts, max(rows, self.policy.n)), -1)
         _kernels.select(
             np.uint64(self.seed),
@@ -274,9 +340,10 @@ class Allocator:
             self._spent,
             self._pos,
             self._neg,
-            tables.keep,
-            tables.keep_pos.astype(np.int64),
-            tables.random_split,
+            self._tables.keep,
+            self._tables.keep_pos,
+            self._kind,
+            self.policy.group.random_split,
             kept,
         )
         return kept
@@ -291,23 +358,31 @@ class Allocator:
             every = self.policy.advantage.of_rewards(self._rewards[:, :width], scored[:, :width], chosen[:, :width])
             return np.where(mask, every[rows, kept], 0.0)
         keep_pos = correct.sum(axis=1)
-        of_pos, of_neg = class_advantages(self.policy, self._pos, self._neg, keep_pos, mask.sum(axis=1) - keep_pos)
+        keep_neg = mask.sum(axis=1) - keep_pos
+        of_pos, of_neg = np.zeros((2, self.prompts))
+        for kind, policy in enumerate(self.policies):
+            mine = self._kind == kind
+            counts = (self._pos[mine], self._neg[mine], keep_pos[mine], keep_neg[mine])
+            of_pos[mine], of_neg[mine] = class_advantages(policy, *counts)
         return np.where(mask, np.where(correct, of_pos[:, None], of_neg[:, None]), 0.0)
 
     def _resolved(self) -> BoolArray:
-        return np.asarray(self._tables.resolved[self._pos, self._neg] & (self._rounds > 0))
+        return np.asarray(self._tables.resolved[self._kind, self._pos, self._neg] & (self._rounds > 0))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state: plain values and arrays, restored by `load_state_dict`, also in the middle of a step."""
         asked = np.nonzero(self._status.ravel())[0]
         return {
-            "policy": self.policy.to_dict(),
+            "policies": [policy.to_dict() for policy in self.policies],
             "prompts": self.prompts,
             "seed": self.seed,
+            "kind": self._kind.copy(),
             "ids": asked,
             "status": self._status.ravel()[asked],
             "rewards": self._rewards.ravel()[asked],
             "rounds": self._rounds.copy(),
+            "asked_rounds": self._asked_rounds,
+            "history": np.stack(list(vars(self._history).values())),
             "shaped": self._shaped,
         }
 
@@ -323,10 +398,17 @@ class Allocator:
         if missing:
             msg = f"the state lacks {', '.join(missing)}; pass what state_dict() returned"
             raise InputError(msg)
-        for key, ours in (("policy", self.policy.to_dict()), ("prompts", self.prompts), ("seed", self.seed)):
-            theirs = state[key]
-            same = {**theirs, "name": ""} == {**ours, "name": ""} if isinstance(ours, dict) else theirs == ours
-            if not same:
+        # A policy's name is no part of what it does.
+        for key, ours in (
+            ("policies", [{**policy.to_dict(), "name": ""} for policy in self.policies]),
+            ("prompts", self.prompts),
+            ("seed", self.seed),
+            ("kind", self._kind.tolist()),
+        ):
+            theirs = np.asarray(state[key]).tolist() if key == "kind" else state[key]
+            if key == "policies":
+                theirs = [{**policy, "name": ""} for policy in theirs]
+            if theirs != ours:
                 msg = f"the state is of {key} {theirs!r}, this allocator of {ours!r}; build it with the state's {key}"
                 raise InputError(msg)
         ids, status = np.asarray(state["ids"]), np.asarray(state["status"], dtype=np.uint8)
@@ -340,10 +422,19 @@ class Allocator:
         self._waiting[:] = (self._status == _kernels.OUTSTANDING).sum(axis=1)
         self._pos[:] = (self._status == _kernels.CORRECT).sum(axis=1)
         self._neg[:] = (self._status == _kernels.INCORRECT).sum(axis=1)
-        next_draws = np.minimum(self._tables.draws[self._pos, self._neg], self._most - self._spent)
-        self._wanted[:] = np.where(self._waiting > 0, 0, next_draws)
+        self._asked_rounds = int(state["asked_rounds"])
+        pos, neg, *visits = np.array(state["history"], dtype=np.float64)
+        self._history = History(pos, neg, *(counts.astype(np.int64) for counts in visits))
+        if isinstance(self.policy.budget, BatchBudget) and self._waiting.any():
+            self._wanted = np.zeros_like(self._spent)
+            self._ready = [self._wanted[:0]]
+            self._running = int(np.count_nonzero(self._waiting))
+            return
+        self._plan()
+        waits = self._waiting > 0
+        self._wanted[waits] = 0
         self._ready = [np.nonzero(self._wanted)[0]]
-        self._running = int(np.count_nonzero((self._wanted > 0) | (self._waiting > 0)))
+        self._running = int(np.count_nonzero((self._wanted > 0) | waits))
 
     def metrics(self) -> dict[str, float]:
         """Return what the step did so far as a flat dict of numbers, for loggers.
@@ -352,14 +443,18 @@ class Allocator:
         -------
         dict
             ``prompts``, ``responses`` (asked for), ``responses_per_prompt``, ``rounds`` (the most
-            of any prompt), ``mean_rounds``; counts of prompts ``running``, ``resolved``, ``exhausted``,
-            ``no_signal``, ``unresolved_no_positive``, ``unresolved_no_negative``; ``signal_fraction``;
+            of any prompt, or of the batch where the budget is shared), ``mean_rounds``; counts of
+            prompts ``running``, ``resolved``, ``exhausted``, ``no_signal``,
+            ``unresolved_no_positive``, ``unresolved_no_negative``; ``signal_fraction``;
             ``plain_no_signal``, how many prompts n plain draws would have left without signal, and
             ``pass_rate``, both estimated without stopping bias and NaN while prompts are running or
             where there is no such estimate; ``unscored`` and ``outstanding`` responses.
         """
-        tables, pos, neg = self._tables, self._pos, self._neg
+        tables, cell = self._tables, (self._kind, self._pos, self._neg)
         exited = (self._waiting == 0) & (self._wanted == 0)
+        if tables.shared and not self.done:
+            # What the next round brings a prompt is known only when this one has ended.
+            exited[:] = False
         resolved = exited & self._resolved()
         kept = self._select()
         mask = kept >= 0
@@ -371,7 +466,7 @@ class Allocator:
             "prompts": self.prompts,
             "responses": int(self._spent.sum()),
             "responses_per_prompt": float(self._spent.sum() / count),
-            "rounds": int(self._rounds.max(initial=0)),
+            "rounds": self._asked_rounds if tables.shared else int(self._rounds.max(initial=0)),
             "mean_rounds": float(self._rounds.sum() / count),
             "running": int(self.prompts - exited.sum()),
             "resolved": int(resolved.sum()),
@@ -379,9 +474,9 @@ class Allocator:
             "signal_fraction": float(signal.sum() / count),
             "no_signal": int((exited & ~signal).sum()),
             "plain_no_signal": float(self._plain_no_signal().sum()) if finished else math.nan,
-            "pass_rate": float(tables.estimate[pos, neg].mean()) if finished else math.nan,
-            "unresolved_no_positive": int((exited & tables.short_of_positives[pos, neg]).sum()),
-            "unresolved_no_negative": int((exited & tables.short_of_negatives[pos, neg]).sum()),
+            "pass_rate": float(tables.estimate[cell].mean()) if finished else math.nan,
+            "unresolved_no_positive": int((exited & tables.short_of_positives[cell]).sum()),
+            "unresolved_no_negative": int((exited & tables.short_of_negatives[cell]).sum()),
             "unscored": int((self._status == _kernels.UNSCORED).sum()),
             "outstanding": int(self._waiting.sum()),
         }
@@ -389,19 +484,21 @@ class Allocator:
     def _plain_no_signal(self) -> FloatArray:
         """Return an unbiased estimate of p^n + q^n for every prompt, ``[prompt]``; NaN where there is none."""
         n = self.policy.n
-        if n > int(self._tables.draws[0, 0]):
-            return np.full(self.prompts, np.nan)
-        chance = np.full(self._tables.draws.shape, 0.0)
-        for correct, incorrect in ((n, 0), (0, n)):
-            chance += prefix_probability(self._tables.draws, correct, incorrect)
-        values = chance[self._pos, self._neg]
+        values = np.full(self.prompts, np.nan)
+        for kind, policy in enumerate(self.policies):
+            draws, mine = policy.tables.draws, self._kind == kind
+            if n <= int(draws[0, 0]):
+                chance = prefix_probability(draws, n, 0) + prefix_probability(draws, 0, n)
+                values[mine] = chance[self._pos[mine], self._neg[mine]]
+        if self.prompts and np.isnan(values).all():
+            return values
         # Pools with unscored responses end at cells that no path reaches: there the chance that
         # n responses picked from the pool are of one class stands in.
         for i in np.nonzero(np.isnan(values))[0]:
             pos, neg = int(self._pos[i]), int(self._neg[i])
             ways = math.comb(pos + neg, n)
             values[i] = (math.comb(pos, n) + math.comb(neg, n)) / ways if ways else math.nan
-        return np.asarray(values)
+        return values
 
     def summary(self) -> str:
         """Return what the step did, in words and numbers."""
@@ -421,9 +518,16 @@ class Allocator:
         if not math.isnan(m["plain_no_signal"]):
             plain = m["plain_no_signal"]
             without += f"; {n} plain responses would have left about {plain:.0f} ({share * plain:.1f} %)"
-        elif not m["running"]:
+        elif not m["running"] and not self._tables.shared:
             without += f"; what {n} plain responses would have left can't be told from rounds shorter than {n}"
         lines.append(without)
+        budget = self.policy.budget
+        if isinstance(budget, BatchBudget) and not m["running"]:
+            unsampled = int(np.count_nonzero(self._spent == 0))
+            if unsampled:
+                lines.append(f"not sampled: {unsampled} of {self.prompts}")
+            if missing := budget.shortfall(self._batch_state()):
+                lines.append(f"short of what was wanted: {missing}")
         if not math.isnan(m["pass_rate"]):
             lines.append(f"pool pass rate: {m['pass_rate']:.4f} (unbiased)")
         if m["unscored"]:
@@ -460,6 +564,55 @@ class Allocator:
         if not 0 <= number < status.size or status[number] == _kernels.UNASKED:
             return InputError(f"id {number} is unknown: ask() has not returned it. Nothing was taken")
         return InputError(f"id {number} was told before; tell every id once. Nothing was taken")
+
+
+def _check_policies(policy: Policy | Sequence[Policy]) -> tuple[Policy, ...]:
+    policies = tuple(policy) if isinstance(policy, (list, tuple)) else (policy,)
+    for each in policies:
+        if not isinstance(each, Policy):
+            msg = f"policy must be a Policy; got {each!r}. For a preset use Policy.preset({str(each)!r})"
+            raise InputError(msg)
+    if not policies:
+        msg = "policy must be a Policy, or several of them; got none"
+        raise InputError(msg)
+    first = policies[0]
+    for each in policies[1:]:
+        for what, ours, theirs in (
+            ("budget", first.budget, each.budget),
+            ("group_size", first.n, each.n),
+            ("group rule", first.group.name, each.group.name),
+            ("advantage", _shared_advantage(first), _shared_advantage(each)),
+            ("threshold", first.threshold, each.threshold),
+        ):
+            if ours != theirs:
+                msg = f"policies of one step must share their {what}; got {ours!r} and {theirs!r}"
+                raise InputError(msg)
+    return policies
+
+
+def _shared_advantage(policy: Policy) -> object:
+    """Return what policies of one step must share: of rules that apply to rewards as they are, the options as well."""
+    return policy.advantage if policy.advantage.uses_rewards else policy.advantage.name
+
+
+class _Stack:
+    """The tables of several policies, ``[kind, pos, neg]``."""
+
+    def __init__(self, tables: Sequence[Tables]) -> None:
+        self.draws = np.stack([each.draws for each in tables])
+        self.resolved = np.stack([each.resolved for each in tables])
+        self.keep = np.stack([each.keep for each in tables])
+        self.keep_pos = np.stack([each.keep_pos for each in tables]).astype(np.int64)
+        self.short_of_positives = np.stack([each.short_of_positives for each in tables])
+        self.short_of_negatives = np.stack([each.short_of_negatives for each in tables])
+        self.shared = tables[0].shared
+        self._tables = tables
+
+    @cached_property
+    def estimate(self) -> FloatArray:
+        """NaN where the budget is shared: then no estimate is known to be free of bias."""
+        stack = np.stack([each.estimate for each in self._tables])
+        return np.full_like(stack, np.nan) if self.shared else stack
 
 
 def _both_classes(mask: BoolArray, correct: BoolArray) -> BoolArray:

@@ -1,4 +1,9 @@
-"""Budgets: how many responses are asked for at a time, and how many a prompt may get."""
+"""Budgets: how many responses are asked for at a time, and how many a prompt may get.
+
+A plain budget is a schedule of rounds for each prompt by itself, and becomes a draws table. A
+*batch budget* looks at all prompts at once: it turns their states and what is left of a total
+into counts for the next round. Concrete ones are in `ada_bandit.shared`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +17,10 @@ import numpy as np
 from ada_bandit._parts import build, plain
 from ada_bandit._types import BoolArray, IntArray
 from ada_bandit.errors import InputError, check_count
+from ada_bandit.laws import Law
+from ada_bandit.memory import History
 
-__all__ = ["Budget", "Rounds", "Stages", "budget_from_dict"]
+__all__ = ["BatchBudget", "BatchState", "Budget", "Rounds", "Stages", "budget_from_dict"]
 
 _MOST = 4096
 
@@ -59,6 +66,62 @@ class Budget(ABC):
                 f"counts; this budget allows {self.max_samples}"
             )
             raise InputError(msg)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchState:
+    """What a batch budget may look at when a round has ended; every array is `[prompt]`."""
+
+    pos: IntArray
+    """Correct responses so far in this step."""
+    neg: IntArray
+    """Incorrect responses so far in this step."""
+    spent: IntArray
+    """Responses asked for so far in this step, those without a score included."""
+    round: int
+    """Rounds asked for so far."""
+    history: History
+    """What is known of the prompts from earlier steps."""
+    group_size: int
+    """n of the policy."""
+    seed: int
+    """Key for what is left to chance."""
+
+
+class BatchBudget(Budget):
+    """A budget shared by all prompts of a step, in synchronous rounds.
+
+    No draws table describes it, so such a policy is simulated, not analysed exactly.
+    """
+
+    maximum: int
+    """The most responses that one prompt may get in a step."""
+
+    @abstractmethod
+    def counts(self, state: BatchState) -> IntArray:
+        """Return how many responses each prompt gets in the next round, ``[prompt]``; all 0 ends the step.
+
+        At most `maximum` minus what the prompt has spent.
+        """
+
+    def shortfall(self, state: BatchState) -> str:  # noqa: ARG002 - most budgets promise nothing but counts
+        """Say in words what a step that has ended fell short of; an empty text where it did not."""
+        return ""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self.maximum,)
+
+    @property
+    def max_samples(self) -> int:
+        return self.maximum
+
+    def draws(self, resolved: BoolArray) -> IntArray:
+        return np.zeros(resolved.shape, dtype=np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        options = plain(self)
+        return {key: value.to_dict() if isinstance(value, Law) else value for key, value in options.items()}
 
 
 @dataclass(frozen=True)
@@ -129,5 +192,7 @@ def budget_from_dict(data: Any) -> Budget:
     """
     if isinstance(data, Budget):
         return data
-    kinds: dict[str, type[Budget]] = {"rounds": Rounds, "stages": Stages}
+    from ada_bandit import shared
+
+    kinds: dict[str, type[Budget]] = {"rounds": Rounds, "stages": Stages, **shared.KINDS}
     return build("budget", kinds, data, "{name = 'rounds', samples = 8, rounds = 4}")

@@ -11,7 +11,15 @@ their noise, and directions phi of different prompts that are alike on average. 
     C = E[N] + update_cost E[kept responses with an advantage other than 0],
 
 the progress of E f(p) per unit of cost, at the best step size, is proportional to W^2 / (V C).
-A guide, not a law: where it was held against training runs, it ordered plain policies rightly
+
+Verifier noise (`ada_bandit.exact`). A response with a positive reward is correct with chance
+c = p (1 - rho1) / p', whatever else was seen, so the phi-part of its score is q or -p, with
+mean c - p = (1 - rho0 - rho1) p q / p' and variance c (1 - c), and its noise ratio is
+c nu_pos + (1 - c) nu_neg; nu stays with the truth of a response. Likewise with the c of a
+negative reward, whose mean is c - p = -(1 - rho0 - rho1) p q / q'. The means take the place of
+q and -p in u; the variances add to the noise of each kept response.
+
+A guide, not a law: where the model was held against training runs, it ordered plain policies rightly
 and over-rated its own optimum.
 """
 
@@ -27,7 +35,7 @@ import numpy.typing as npt
 
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_number, unknown_name
-from ada_bandit.exact import binomial_rows, check_policy
+from ada_bandit.exact import binomial_rows, check_policy, check_verifier, reward_rates, truth
 from ada_bandit.laws import Law
 from ada_bandit.policy import Policy
 from ada_bandit.tables import class_advantages, splits
@@ -102,6 +110,13 @@ def noise_pair(noise_ratio: NoiseRatio) -> tuple[float, float]:
     return pos, neg
 
 
+def check_prior(prior: Law) -> None:
+    """Raise unless `prior` is a law."""
+    if not isinstance(prior, Law):
+        msg = f"prior must be a law of the pass rate, such as Beta(1, 1); got {prior!r}"
+        raise InputError(msg)
+
+
 @dataclass(frozen=True)
 class Efficiency:
     """The parts of the gradient efficiency of a policy on a law."""
@@ -124,10 +139,15 @@ def gradient_efficiency(
     noise_ratio: NoiseRatio = 1.0,
     objective: Objective = "mean",
     update_cost: float = 0.0,
+    *,
+    false_positive: float = 0.0,
+    false_negative: float = 0.0,
 ) -> Efficiency:
     """Return the gradient efficiency of a policy on a pass-rate law, exactly.
 
-    The model and its assumptions are those of this module's docstring.
+    The model and its assumptions are those of this module's docstring. With verifier noise the
+    integrand is a ratio of polynomials, and the quadrature exact to rounding for error rates
+    of 1e-4 and above, or 0.
 
     Parameters
     ----------
@@ -141,6 +161,9 @@ def gradient_efficiency(
         What is climbed: ``"mean"``, ``"log"``, ``"pass@k"``, or f' as a function.
     update_cost
         Cost of a kept response in the update, in responses.
+    false_positive, false_negative
+        Chance that an incorrect response gets a positive reward, and a correct one a negative
+        reward. The objective is that of the true pass rate.
 
     Returns
     -------
@@ -160,28 +183,46 @@ def gradient_efficiency(
     '0.0019662058'
     """
     check_policy(policy)
+    check_prior(prior)
     nu_pos, nu_neg = noise_pair(noise_ratio)
     price = check_number("update_cost", update_cost, 0)
+    verifier = check_verifier(false_positive, false_negative)
     tables = policy.tables
-    rates, weights = prior.quadrature(quadrature_degree(tables.max_samples, objective))
+    degree = quadrature_degree(tables.max_samples, objective) + _extra_degree(*verifier)
+    rates, weights = prior.quadrature(degree)
     slope = objective_slope(objective, rates)
     pos, neg = np.nonzero(tables.exits)
-    p, q = rates, 1 - rates
+    right, wrong = truth(rates, *verifier)
+    # The mean of the phi-part of a score: q and -p for a perfect verifier.
+    of_pos, of_neg = right - rates, wrong - rates
+    # What mistaken rewards add to the noise of a kept response: 0 for a perfect verifier.
+    more_pos = (1 - right) * (right + nu_neg - nu_pos)
+    more_neg = wrong * (1 - wrong + nu_pos - nu_neg)
     # Law of the exit cell at every node, ``[cell, node]``.
     law = np.empty((pos.size, rates.size))
-    for total, row in enumerate(binomial_rows(rates, tables.max_samples)):
+    for total, row in enumerate(binomial_rows(reward_rates(rates, *verifier), tables.max_samples)):
         here = pos + neg == total
         law[here] = tables.reach[pos[here], neg[here]][:, None] * row[pos[here]]
     progress = noise = kept = 0.0
     for chance, keep_pos, keep_neg in splits(policy, pos, neg):
         adv_pos, adv_neg = class_advantages(policy, pos, neg, keep_pos, keep_neg)
-        u = np.multiply.outer(keep_pos * adv_pos, q) - np.multiply.outer(keep_neg * adv_neg, p)
+        u = np.multiply.outer(keep_pos * adv_pos, of_pos) + np.multiply.outer(keep_neg * adv_neg, of_neg)
         mass = law * chance[:, None] * weights
         energy = nu_pos * keep_pos * adv_pos**2 + nu_neg * keep_neg * adv_neg**2
         progress += float(np.sum(mass * u * slope))
         noise += float(np.sum(mass * u**2) + np.sum(mass.sum(axis=1) * energy))
+        noise += float((keep_pos * adv_pos**2) @ (mass @ more_pos) + (keep_neg * adv_neg**2) @ (mass @ more_neg))
         kept += float(mass.sum(axis=1) @ (keep_pos * (adv_pos != 0) + keep_neg * (adv_neg != 0)))
     samples = float(weights @ (law.T @ (pos + neg)))
     cost = samples + price * kept
     value = progress**2 / (noise * cost) if noise > 0 else 0.0
     return Efficiency(value, progress, noise, cost, samples)
+
+
+def _extra_degree(false_positive: float, false_negative: float) -> int:
+    """Return how much finer the quadrature must be for the poles that verifier noise puts near [0, 1].
+
+    A pole at a distance rho from an end leaves an error of about exp(-2 sqrt(rho) degree).
+    """
+    rates = [rate for rate in (false_positive, false_negative) if rate]
+    return min(int(17 / np.sqrt(min(rates))), 2000) if rates else 0

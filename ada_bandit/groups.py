@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ada_bandit._parts import build, check_table, look_up, plain
 from ada_bandit._types import IntArray
-from ada_bandit.errors import InputError
+from ada_bandit.errors import InputError, check_count
 
 __all__ = ["All", "Balanced", "GroupRule", "SplitTable", "Uniform", "group_from_dict"]
 
@@ -71,9 +71,15 @@ class All(GroupRule):
     """Every response of the pool; the group size is then only the unit of the gradient weight."""
 
     name: ClassVar[str] = "all"
+    at_least: int = 0
+    """A pool with fewer scored responses keeps nothing: a prompt that a first stage has screened out."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at_least", check_count("at_least", self.at_least, 0))
 
     def split(self, pos: IntArray, neg: IntArray, group_size: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002
-        return pos, neg
+        enough = pos + neg >= self.at_least
+        return np.where(enough, pos, 0), np.where(enough, neg, 0)
 
 
 @dataclass(frozen=True, init=False)

@@ -29,7 +29,14 @@ from ada_bandit._parts import check_table
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.advantages import Advantage, pool_mean, table
 from ada_bandit.budgets import Rounds
-from ada_bandit.efficiency import NoiseRatio, Objective, noise_pair, objective_slope, quadrature_degree
+from ada_bandit.efficiency import (
+    NoiseRatio,
+    Objective,
+    check_prior,
+    noise_pair,
+    objective_slope,
+    quadrature_degree,
+)
 from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.exact import binomial_rows
 from ada_bandit.groups import All, Balanced, GroupRule, SplitTable
@@ -41,6 +48,9 @@ __all__ = ["Blend", "Frontier", "Solution", "Utility", "bayes_policy", "frontier
 
 Utility: TypeAlias = Literal["gradient", "signal"] | npt.ArrayLike
 """What an exit is worth: gradient efficiency, signal in the group, or a table ``[pos, neg]`` of one's own."""
+
+_TIE = 1e-14
+"""Relative difference in utility below which two choices are as good."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +68,11 @@ class Solution:
 
     @property
     def value(self) -> float:
-        """E[R] / C, the efficiency."""
-        return self.expected_utility / self.cost
+        """E[R] / C, the efficiency; 0 where nothing is spent."""
+        return self.expected_utility / self.cost if self.cost > 0 else 0.0
 
 
-class _Problem:
+class StoppingProblem:
     """One stopping problem on the lattice, solved again and again at different prices."""
 
     def __init__(
@@ -77,6 +87,7 @@ class _Problem:
         mean_response_tokens: tuple[float, float],
         utility: Utility,
     ) -> None:
+        check_prior(prior)
         self.samples = check_count("samples", samples)
         self.most = check_count("max_samples", max_samples)
         if self.most % self.samples:
@@ -85,7 +96,8 @@ class _Problem:
         self.group_size = None if group_size is None else min(check_count("group_size", group_size), self.most)
         self.update_cost = check_number("update_cost", update_cost, 0)
         self.noise = noise_pair(noise_ratio)
-        self.tokens = tuple(check_number("mean_response_tokens", value, 0) for value in mean_response_tokens)
+        pair = mean_response_tokens if isinstance(mean_response_tokens, (tuple, list)) else ()
+        self.tokens = tuple(check_number("mean_response_tokens", value, 0) for value in pair)
         if len(self.tokens) != 2 or not any(self.tokens):
             msg = f"mean_response_tokens must be a pair, not both 0; got {mean_response_tokens!r}"
             raise InputError(msg)
@@ -98,7 +110,8 @@ class _Problem:
             if utility != "signal":
                 msg = f"utility must be 'gradient', 'signal' or a table by pos and neg; got {utility!r}"
                 raise InputError(msg)
-            self.worth = np.asarray((self.pos > 0) & (self.neg > 0), dtype=np.float64)
+            kept = self._balanced()
+            self.worth = np.asarray((kept[0] > 0) & (kept[1] > 0), dtype=np.float64)
         else:
             values = check_table("utility", utility)
             if values.shape[0] <= self.most:
@@ -161,36 +174,50 @@ class _Problem:
                 keep_pos = np.minimum(self.pos, count)
                 yield keep_pos, np.minimum(self.neg, total - keep_pos if not self.update_cost else total - count)
 
+    def _balanced(self) -> tuple[IntArray, IntArray]:
+        """Return the keep counts ``[cell]`` of a balanced group, or of everything."""
+        size = self.most if self.group_size is None else self.group_size
+        return Balanced().split(self.pos, self.neg, size)
+
+    @cached_property
+    def _menu(self) -> tuple[FloatArray, IntArray, IntArray]:
+        """Best utility by rows in the update, and the keep counts that give it, ``[rows, cell]`` each.
+
+        Where rows cost nothing, one entry with the best split of all.
+        """
+        size = self.most if self.group_size is None else self.group_size
+        shape = (size + 1 if self.update_cost else 1, self.pos.size)
+        worth = np.full(shape, -np.inf)
+        kept = np.zeros((2, *shape), dtype=np.int64)
+        cells = np.arange(self.pos.size)
+        for keep_pos, keep_neg in self._splits():
+            a, b, value = self._best_advantages(keep_pos, keep_neg)
+            rows = keep_pos * (a != 0) + keep_neg * (b != 0) if self.update_cost else np.zeros_like(cells)
+            better = value > worth[rows, cells]
+            at = rows[better], cells[better]
+            worth[at], kept[0][at], kept[1][at] = value[better], keep_pos[better], keep_neg[better]
+        return worth, kept[0], kept[1]
+
     def _worth_at(self, price: float) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
         """Return utility, rows in the update and keep counts of the best split at every cell."""
         if not self.gradient:
-            size = self.most if self.group_size is None else self.group_size
-            keep_pos, keep_neg = Balanced().split(self.pos, self.neg, size)
-            return self.worth, (keep_pos + keep_neg).astype(np.float64), keep_pos, keep_neg
-        best = np.full(self.pos.size, -np.inf)
-        worth, rows = np.zeros((2, self.pos.size))
-        keep_pos, keep_neg = np.zeros((2, self.pos.size), dtype=np.int64)
-        for split_pos, split_neg in self._splits():
-            a, b, value = self._best_advantages(split_pos, split_neg)
-            active = split_pos * (a != 0) + split_neg * (b != 0)
-            net = value - price * self.update_cost * active
-            better = net > best
-            for kept, new in (
-                (best, net),
-                (worth, value),
-                (rows, active),
-                (keep_pos, split_pos),
-                (keep_neg, split_neg),
-            ):
-                np.copyto(kept, new, where=better, casting="same_kind")
-        return worth, rows, keep_pos, keep_neg
+            keep_pos, keep_neg = self._balanced()
+            # The pool mean gives a pool of one class no advantages.
+            rows = np.where((self.pos > 0) & (self.neg > 0), keep_pos + keep_neg, 0.0)
+            return self.worth, rows, keep_pos, keep_neg
+        worth, keep_pos, keep_neg = self._menu
+        net = worth - price * self.update_cost * np.arange(worth.shape[0])[:, None]
+        # Rounding decides no tie: the fewest rows that are as good.
+        rows = (net >= net.max(axis=0) - _TIE * worth.max(axis=0)).argmax(axis=0)
+        at = rows, np.arange(self.pos.size)
+        return worth[at], rows.astype(np.float64), keep_pos[at], keep_neg[at]
 
     def at_price(self, price: float) -> tuple[float, float, BoolArray, IntArray, IntArray]:
         """Return E[utility], cost, the stop table and the keep counts ``[cell]`` of the best policy at a price.
 
         Backward induction on masses instead of conditional values: every cell carries its
         chance, so the predictive law is the hypergeometric share of where its mass came from.
-        A tie stops. The first round is drawn in any case.
+        A tie, up to rounding, stops. The first round is drawn in any case.
         """
         worth, rows, keep_pos, keep_neg = self._worth_at(price)
         spent = self.tokens[0] * self.pos + self.tokens[1] * self.neg + self.update_cost * rows
@@ -207,7 +234,8 @@ class _Problem:
             cost_on = (weights * cost[later]).sum(axis=0)
             if total:
                 here = pos, total - pos
-                stops = utility[here] - price * cost[here] >= utility_on - price * cost_on
+                going_on = utility_on - price * cost_on - _TIE * np.abs(utility_on)
+                stops = utility[here] - price * cost[here] >= going_on
                 stop[here] = stops
                 utility[here] = np.where(stops, utility[here], utility_on)
                 cost[here] = np.where(stops, cost[here], cost_on)
@@ -217,13 +245,14 @@ class _Problem:
 
     def best_price(self) -> float:
         """Return the largest E[utility] / C, by Dinkelbach's iteration from below."""
-        price = 0.0
+        price, last = 0.0, -np.inf
         while True:
             utility, cost, *_ = self.at_price(price)
             ratio = utility / cost if cost > 0 else 0.0
-            if ratio <= price * (1 + 4e-16):
+            # The first step may go down, where no utility is positive; the ratio rises from there.
+            if ratio <= last + 4e-16 * abs(last):
                 return price
-            price = ratio
+            price = last = ratio
 
     def solution(self, price: float, name: str) -> Solution:
         """Return the best policy at a price, with its tables."""
@@ -291,7 +320,7 @@ def solve(
     InputError
         If an argument can't be used.
     """
-    problem = _Problem(
+    problem = StoppingProblem(
         prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
     )
     return problem.solution(problem.best_price(), "bayes")
@@ -354,7 +383,9 @@ class Frontier:
 
         Flat beyond the last vertex, and NaN below the first: the first round is always drawn.
         """
-        return np.interp(np.asarray(cost, dtype=np.float64), self.costs, self.utilities, left=np.nan)
+        cost = np.asarray(cost, dtype=np.float64)
+        within = cost >= self.costs[0] * (1 - 1e-12)
+        return np.where(within, np.interp(cost, self.costs, self.utilities), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -404,7 +435,7 @@ def frontier(
     Frontier
         Vertices by ascending cost; all of them where fewer than `prices` were needed.
     """
-    problem = _Problem(
+    problem = StoppingProblem(
         prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
     )
     found = _ends(problem)
@@ -426,7 +457,7 @@ _Point: TypeAlias = tuple[float, float, float]
 """Price, utility, cost."""
 
 
-def _ends(problem: _Problem) -> list[_Point]:
+def _ends(problem: StoppingProblem) -> list[_Point]:
     """Return the cheapest and the most useful policy; one point where they are the same."""
     dearest = 1e300
     cheap = (dearest, *problem.at_price(dearest)[:2])
@@ -438,7 +469,7 @@ def _gap(low: _Point, high: _Point) -> float:
     return (high[2] - low[2]) * (high[1] - low[1])
 
 
-def _between(problem: _Problem, low: _Point, high: _Point) -> _Point | None:
+def _between(problem: StoppingProblem, low: _Point, high: _Point) -> _Point | None:
     """Return the vertex farthest above the chord of two points, or None where the chord is an edge."""
     price = (high[1] - low[1]) / (high[2] - low[2])
     utility, cost = problem.at_price(price)[:2]
@@ -480,7 +511,7 @@ def policy_for_budget(
     InputError
         If the budget doesn't pay for the first round, or exceeds what has any use.
     """
-    problem = _Problem(
+    problem = StoppingProblem(
         prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
     )
     ends = _ends(problem)

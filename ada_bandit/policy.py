@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from ada_bandit.advantages import Advantage, advantage_from_dict, group_mean, group_std, leave_one_out, pool_mean
-from ada_bandit.budgets import Budget, Rounds, budget_from_dict
+from ada_bandit.advantages import Advantage, advantage_from_dict, pool_mean, unbiased
+from ada_bandit.budgets import BatchBudget, Budget, budget_from_dict
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
 from ada_bandit.groups import All, Balanced, GroupRule, group_from_dict
-from ada_bandit.rules import Balance, ExitRule, Never, Positive, rule_from_dict
+from ada_bandit.rules import ExitRule, rule_from_dict
 from ada_bandit.tables import Tables, compile_tables
 
 __all__ = ["Policy", "preset_names"]
@@ -66,6 +65,12 @@ class Policy:
         if not isinstance(self.name, str):
             msg = f"name must be text; got {self.name!r}"
             raise InputError(msg)
+        if isinstance(self.budget, BatchBudget) and isinstance(self.advantage, unbiased):
+            msg = (
+                f"the advantage 'unbiased' counts the paths of one prompt's draws table, and the shared budget "
+                f"{self.budget.name!r} has none; use another advantage, such as 'leave_one_out'"
+            )
+            raise InputError(msg)
         most = self.budget.max_samples
         size = most if self.group_size is None and isinstance(self.group, All) else self.group_size
         size = check_count("group_size", size)
@@ -93,30 +98,26 @@ class Policy:
         return compile_tables(self)
 
     @classmethod
-    def preset(cls, name: str, **options: int) -> Policy:
+    def preset(cls, name: str, **options: float | str) -> Policy:
         """Return a published policy by name.
 
         Parameters
         ----------
         name
-            One of `preset_names()`.
+            One of `preset_names()`; `ada_bandit.presets` says what each of them is.
         **options
-            ``group_size`` for all; ``samples`` and ``rounds`` for the adaptive ones.
+            Options of the preset, such as ``group_size``.
 
         Raises
         ------
         InputError
-            For an unknown name (the nearest one is suggested) or option.
+            For an unknown name (the nearest one is suggested) or option, or a value that can't be used.
         """
-        if name not in _PRESETS:
-            raise unknown_name("preset", name, _PRESETS)
-        known = signature(_PRESETS[name]).parameters
-        for key in options:
-            if key not in known:
-                raise unknown_name(f"option of the preset {name!r}", key, known)
-        given = ", ".join(f"{key}={value}" for key, value in options.items())
-        parts = _PRESETS[name](**options)
-        return cls(**parts, name=f"{name}:{given}" if given else name)
+        from ada_bandit.presets import PRESETS
+
+        if name not in PRESETS:
+            raise unknown_name("preset", name, PRESETS)
+        return PRESETS[name].policy(**options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the policy as plain values, read back by `from_dict`."""
@@ -194,40 +195,8 @@ def _toml(value: Any) -> str:
     raise InputError(msg)
 
 
-def _plain(advantage: Advantage) -> Callable[..., dict[str, Any]]:
-    """Take one round of n responses and keep them all."""
-
-    def parts(group_size: int = 4) -> dict[str, Any]:
-        size = check_count("group_size", group_size)
-        return {
-            "rule": Never(),
-            "budget": Rounds(size),
-            "group_size": size,
-            "group": All(),
-            "advantage": advantage,
-        }
-
-    return parts
-
-
-def _reinforce_ada(rule: Callable[[int], ExitRule]) -> Callable[..., dict[str, Any]]:
-    """Draw rounds until the rule holds; a balanced group; the pool mean as baseline (arXiv 2510.04996)."""
-
-    def parts(samples: int = 8, rounds: int = 4, group_size: int = 4) -> dict[str, Any]:
-        return {"rule": rule(group_size), "budget": Rounds(samples, rounds), "group_size": group_size}
-
-    return parts
-
-
-_PRESETS: dict[str, Callable[..., dict[str, Any]]] = {
-    "grpo": _plain(group_std()),
-    "dr-grpo": _plain(group_mean()),
-    "rloo": _plain(leave_one_out()),
-    "reinforce-ada-pos": _reinforce_ada(lambda _: Positive(1)),
-    "reinforce-ada-balance": _reinforce_ada(Balance),
-}
-
-
 def preset_names() -> tuple[str, ...]:
     """Return the names of the presets."""
-    return tuple(_PRESETS)
+    from ada_bandit.presets import PRESETS
+
+    return tuple(PRESETS)

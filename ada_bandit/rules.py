@@ -30,6 +30,7 @@ __all__ = [
     "ExitRule",
     "Interval",
     "Never",
+    "PoolMean",
     "Positive",
     "Posterior",
     "Quota",
@@ -221,6 +222,30 @@ class Balance(ExitRule):
 
 
 @dataclass(frozen=True)
+class PoolMean(ExitRule):
+    """Hold where the pool mean lies in [low, high]; with ``~`` it screens prompts out.
+
+    A rule of the plain mean, whatever the size of the pool, as first stages use it. `Posterior` and
+    `ConfidenceSequence` know how sure they are.
+    """
+
+    name: ClassVar[str] = "pool-mean"
+    low: float = 0.0
+    """Lower end, in [0, 1]."""
+    high: float = 1.0
+    """Upper end, in [0, 1], above `low`."""
+
+    def __post_init__(self) -> None:
+        _set_region(self)
+
+    def __call__(self, pos: IntArray, neg: IntArray) -> BoolArray:
+        n = pos + neg
+        # A mean that equals an end is inside, whatever rounding makes of low * n.
+        slack = 1e-9 * n
+        return np.asarray((n > 0) & (pos >= self.low * n - slack) & (pos <= self.high * n + slack))
+
+
+@dataclass(frozen=True)
 class Interval(ExitRule):
     """Hold once the Wilson score interval of p (Wilson 1927) is at most `width` wide.
 
@@ -313,7 +338,7 @@ class Posterior(ExitRule):
         return np.asarray((inside >= self.mass) | (inside <= 1 - self.mass))
 
 
-def _set_region(rule: ConfidenceSequence | Posterior) -> None:
+def _set_region(rule: PoolMean | ConfidenceSequence | Posterior) -> None:
     low, high = check_number("low", rule.low, 0, 1), check_number("high", rule.high, 0, 1)
     if low >= high:
         msg = f"low must be below high; got low = {rule.low!r}, high = {rule.high!r}"
@@ -399,7 +424,20 @@ class UserRule(ExitRule):
 
 _BUILT_IN: Mapping[str, type[ExitRule]] = {
     rule.name: rule
-    for rule in (AllOf, AnyOf, Not, Never, Positive, Quota, Balance, Interval, ConfidenceSequence, Posterior, Table)
+    for rule in (
+        AllOf,
+        AnyOf,
+        Not,
+        Never,
+        Positive,
+        Quota,
+        Balance,
+        PoolMean,
+        Interval,
+        ConfidenceSequence,
+        Posterior,
+        Table,
+    )
 }
 _USER: dict[str, UserRule] = {}
 

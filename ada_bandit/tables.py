@@ -16,8 +16,9 @@ import numpy as np
 from ada_bandit._lattice import reach
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.advantages import Cell
+from ada_bandit.budgets import BatchBudget
 from ada_bandit.errors import check_count, unknown_name
-from ada_bandit.estimators import unbiased_estimate
+from ada_bandit.estimators import pool_mean_estimate, unbiased_estimate
 
 if TYPE_CHECKING:
     from ada_bandit.policy import Policy
@@ -51,6 +52,8 @@ class Tables:
     """Unresolved, and no number of further positives alone would resolve it."""
     random_split: bool
     """Whether the kept class counts are random given the cell."""
+    shared: bool
+    """Whether a budget of the whole batch decides the draws: then the draws table is 0, and no path is known."""
 
     @property
     def max_samples(self) -> int:
@@ -69,8 +72,8 @@ class Tables:
 
     @cached_property
     def estimate(self) -> FloatArray:
-        """Unbiased pass-rate estimate at the exit cell (`estimators.unbiased_estimate`)."""
-        return unbiased_estimate(self.draws)
+        """Unbiased pass-rate estimate at the exit cell; the pool mean where the budget is shared."""
+        return _estimate(self.draws, self.shared)
 
 
 def compile_tables(policy: Policy) -> Tables:
@@ -81,7 +84,8 @@ def compile_tables(policy: Policy) -> Tables:
     draws = policy.budget.draws(resolved)
     keep_pos, keep_neg = policy.group.split(pos, neg, policy.n)
     keep = keep_pos + keep_neg
-    estimate = unbiased_estimate(draws)
+    shared = isinstance(policy.budget, BatchBudget)
+    estimate = _estimate(draws, shared)
     random_split = policy.group.random_split
     mean_pos, mean_neg = _expected_split(policy, pos, neg)
 
@@ -120,11 +124,16 @@ def compile_tables(policy: Policy) -> Tables:
         short_of_positives=by_both & ~by_neg,
         short_of_negatives=by_both & ~by_pos,
         random_split=random_split,
+        shared=shared,
     )
     for table in vars(tables).values():
         if isinstance(table, np.ndarray):
             table.setflags(write=False)
     return tables
+
+
+def _estimate(draws: IntArray, shared: bool) -> FloatArray:
+    return pool_mean_estimate(*np.indices(draws.shape)) if shared else unbiased_estimate(draws)
 
 
 def _expected_split(policy: Policy, pos: IntArray, neg: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -15,9 +15,10 @@ import ada_bandit
 from ada_bandit import Policy, analyze, analyze_law
 from ada_bandit.errors import InputError, check_count
 from ada_bandit.laws import Law
+from sim.score_model import ASSUMPTIONS, ScoreModel
 from sim.sources import Source
 
-__all__ = ["WEIGHT_RATES", "Comparison", "Row", "Simulated", "compare", "findings"]
+__all__ = ["WEIGHT_RATES", "Comparison", "Row", "Simulated", "compare", "findings", "labelled"]
 
 WEIGHT_RATES = (0.1, 0.5, 0.9)
 """Pass rates at which the gradient weight is tabulated."""
@@ -57,11 +58,15 @@ class Row:
     extra_responses: float
     """Responses of a batch beyond n per prompt: prompts a batch times (responses - n)."""
     largest_bias: float
-    """E[pool mean] - p where it is largest in size over p in [0, 1]."""
+    """E[pool mean] - p where it is largest in size over p in [0, 1]; p is the true rate under verifier noise."""
     largest_bias_at: float | None
     """The smallest such p; None where the pool mean is unbiased everywhere."""
     weights: tuple[float, ...]
     """w at the pass rates `WEIGHT_RATES`."""
+    efficiency: float
+    """Gradient efficiency, exact."""
+    efficiency_ratio: float | None
+    """Gradient efficiency over that of `Comparison.efficiency_reference`; None where that is 0."""
     simulated: dict[str, Simulated]
     """Simulated responses, rounds, signal, resolved, short_of_positives, short_of_negatives; empty for 0 prompts."""
 
@@ -84,6 +89,10 @@ class Comparison:
     """Seed of the simulation."""
     reference: str
     """What `Row.cost` is a ratio to, in words."""
+    model: ScoreModel
+    """The setting of the gradient efficiency."""
+    efficiency_reference: str
+    """What `Row.efficiency_ratio` is a ratio to, in words."""
     notes: tuple[str, ...]
     """What was found, in words."""
 
@@ -95,6 +104,7 @@ class Comparison:
             "prompts": self.prompts,
             "batches": self.batches,
             "seed": self.seed,
+            "score_model": self.model.to_dict(),
             "policies": [policy.to_dict() for policy in self.policies],
         }
 
@@ -104,6 +114,7 @@ class Comparison:
             "configuration": self.configuration(),
             "notes": [*self.source.notes, *self.notes],
             "cost_reference": self.reference,
+            "efficiency_reference": self.efficiency_reference,
             "policies": [
                 asdict(row) | {"weights": dict(zip(map(str, WEIGHT_RATES), row.weights, strict=True))}
                 for row in self.rows
@@ -134,6 +145,7 @@ def compare(
     prompts: int = 512,
     batches: int = 200,
     seed: int = 0,
+    model: ScoreModel | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Comparison:
     """Compare policies on one pass-rate law.
@@ -150,6 +162,9 @@ def compare(
         Prompts a batch and batches to simulate, each at least 0; 0 for the exact part alone.
     seed
         Seed of the simulation.
+    model
+        The setting of the gradient efficiency, and how often the verifier errs: exits, keeps and
+        advantages see its rewards, w(p) and biases are held against the truth.
     progress
         Called with the number of prompts just simulated.
 
@@ -162,8 +177,9 @@ def compare(
         msg = "nothing to compare: give at least one policy"
         raise InputError(msg)
     prompts, batches = check_count("prompts", prompts, 0), check_count("batches", batches, 0)
-    policies = _labelled(policies)
-    averages = [analyze_law(policy, source.law) for policy in policies]
+    policies = labelled(policies)
+    model = model or ScoreModel()
+    averages = [analyze_law(policy, source.law, **model.verifier) for policy in policies]
     # A baseline by name, whatever its group size: it is what the reader asked to be measured against.
     names = [policy.label for policy in policies]
     plain = [index for index, name in enumerate(names) if name.partition(":")[0] == "grpo"]
@@ -171,10 +187,13 @@ def compare(
     if plain:
         unit = averages[plain[0]]["expected_samples"]
         reference = f"{names[plain[0]]} ({unit:g} responses per prompt)"
+    grpo = policies[plain[0]] if plain else Policy.preset("grpo")
+    yardstick = model.efficiency(grpo, source.law).value
     rows = []
     for policy, average in zip(policies, averages, strict=True):
-        simulated = _simulate(policy, source.law, prompts, batches, seed, progress) if prompts * batches else {}
-        bias, where = _largest_bias(policy)
+        simulated = _simulate(policy, source.law, prompts, batches, seed, model, progress) if prompts * batches else {}
+        bias, where = _largest_bias(policy, model)
+        efficiency = model.efficiency(policy, source.law).value
         rows.append(
             Row(
                 policy=policy.label,
@@ -188,18 +207,22 @@ def compare(
                 extra_responses=prompts * (average["expected_samples"] - policy.n),
                 largest_bias=bias,
                 largest_bias_at=where,
-                weights=tuple(analyze(policy, WEIGHT_RATES).gradient_weight.tolist()),
+                weights=tuple(analyze(policy, WEIGHT_RATES, **model.verifier).gradient_weight.tolist()),
+                efficiency=efficiency,
+                efficiency_ratio=efficiency / yardstick if yardstick > 0 else None,
                 simulated=simulated,
             )
         )
-    notes = (*findings(source), *_verdict(rows, prompts, batches))
-    return Comparison(policies, source, tuple(rows), prompts, batches, seed, reference, notes)
+    label = f"{grpo.label} ({grpo.budget.max_samples} responses per prompt)"
+    words = f"efficiency per response is relative to {label}; {model.label}, in {ASSUMPTIONS}"
+    notes = (*findings(source), words, *_verdict(rows, prompts, batches))
+    return Comparison(policies, source, tuple(rows), prompts, batches, seed, reference, model, label, notes)
 
 
-def _labelled(policies: Sequence[Policy]) -> tuple[Policy, ...]:
+def labelled(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     """Return the policies under labels that differ: tables and figures tell them apart by label alone."""
     taken: dict[str, int] = {}
-    labelled = []
+    named = []
     for policy in policies:
         label = policy.label
         while label in taken:
@@ -207,17 +230,24 @@ def _labelled(policies: Sequence[Policy]) -> tuple[Policy, ...]:
             label = f"{policy.label} ({taken[policy.label]})"
         taken[label] = 1
         # A renamed policy compiles anew, so only those that need it are renamed.
-        labelled.append(policy if label == policy.label else replace(policy, name=label))
-    return tuple(labelled)
+        named.append(policy if label == policy.label else replace(policy, name=label))
+    return tuple(named)
 
 
 def _simulate(
-    policy: Policy, law: Law, prompts: int, batches: int, seed: int, progress: Callable[[int], None] | None
+    policy: Policy,
+    law: Law,
+    prompts: int,
+    batches: int,
+    seed: int,
+    model: ScoreModel,
+    progress: Callable[[int], None] | None,
 ) -> dict[str, Simulated]:
     # Compiled kernels are loaded only where something is simulated.
     from sim.montecarlo import simulate_law
 
-    result = simulate_law(policy, law, prompts=prompts, batches=batches, seed=seed, progress=progress)
+    options = {"prompts": prompts, "batches": batches, "seed": seed}
+    result = simulate_law(policy, law, **options, **model.verifier, progress=progress)
     names = {
         "responses": "samples",
         "rounds": "rounds",
@@ -232,10 +262,10 @@ def _simulate(
     }
 
 
-def _largest_bias(policy: Policy) -> tuple[float, float | None]:
+def _largest_bias(policy: Policy, model: ScoreModel) -> tuple[float, float | None]:
     """Return the pool mean's bias where it is largest in size, and the smallest such p."""
     rates = np.linspace(0, 1, _BIAS_GRID)
-    bias = analyze(policy, rates).pool_mean_bias
+    bias = analyze(policy, rates, **model.verifier).pool_mean_bias
     size = np.abs(bias)
     if size.max() < 1e-12:  # rounding
         return 0.0, None

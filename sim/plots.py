@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "write_figures"]
+__all__ = ["FIGURES", "GREY", "draw_figures", "label_points", "legend", "look", "write_figures"]
 
 FIGURES = ("signal_cost", "weight", "bias", "responses")
 """File names of the figures, without ending."""
@@ -24,7 +25,8 @@ FIGURES = ("signal_cost", "weight", "bias", "responses")
 # Okabe and Ito's palette, which stays distinct under colour blindness; yellow is too pale for a line on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))
-_GREY = "#767676"
+GREY = "#767676"
+"""Colour of references."""
 _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#444444",
@@ -61,17 +63,22 @@ def write_figures(comparison: Comparison, folder: Path) -> list[Path]:
     list of Path
         The files, in the order of `FIGURES`.
     """
+    drawings = (_signal_cost, _weight, _bias, _responses)
+    return draw_figures({name: partial(draw, comparison) for name, draw in zip(FIGURES, drawings, strict=True)}, folder)
+
+
+def draw_figures(drawings: Mapping[str, Callable[[Figure], None]], folder: Path) -> list[Path]:
+    """Draw figures in the style of the house and write each as PNG and SVG; return the files."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawings = (_signal_cost, _weight, _bias, _responses)
     paths = []
     with mpl.rc_context(_STYLE):
-        for name, draw in zip(FIGURES, drawings, strict=True):
+        for name, draw in drawings.items():
             figure = Figure(layout="constrained")
             FigureCanvasAgg(figure)
-            draw(comparison, figure)
+            draw(figure)
             for ending, metadata in (("png", {}), ("svg", {"Date": None})):
                 path = folder / f"{name}.{ending}"
                 figure.savefig(path, dpi=160, metadata=metadata)
@@ -79,7 +86,7 @@ def write_figures(comparison: Comparison, folder: Path) -> list[Path]:
     return paths
 
 
-def _look(index: int) -> dict[str, Any]:
+def look(index: int) -> dict[str, Any]:
     """Return the colour and dashes of a policy, the same in every figure."""
     return {"color": _COLOURS[index % len(_COLOURS)], "linestyle": _DASHES[index // len(_COLOURS) % len(_DASHES)]}
 
@@ -90,7 +97,7 @@ def _grid(least: float = 0.0) -> FloatArray:
     return np.asarray(rates[(rates >= least) & (rates <= 1 - least)])
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
+def legend(figure: Figure, axes: Axes) -> None:
     """Put one legend above all panels, in as few rows as fit."""
     handles, labels = axes.get_legend_handles_labels()
     # A character takes about 0.073 inches, a handle with its gaps 0.6.
@@ -112,12 +119,12 @@ def _signal_cost(comparison: Comparison, figure: Figure) -> None:
     curve = np.maximum(1 - law.evidence(plain, 0) - law.evidence(0, plain), 0)
     ring: dict[str, Any] = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "markeredgewidth": 2}
     cross: dict[str, Any] = {"fmt": "x", "color": "black", "markersize": 4, "markeredgewidth": 0.9, "elinewidth": 1.1}
-    axes.plot([], [], color=_GREY, linestyle="none", **ring, label="exact")
+    axes.plot([], [], color=GREY, linestyle="none", **ring, label="exact")
     if rows[0].simulated:
         axes.errorbar([], [], xerr=[], yerr=[], **cross, label="simulated ± 2 standard errors")
-    axes.plot(plain, curve, color=_GREY, linewidth=1.2, zorder=1, label="n plain responses")
+    axes.plot(plain, curve, color=GREY, linewidth=1.2, zorder=1, label="n plain responses")
     for index, row in enumerate(rows):
-        axes.plot(row.responses, row.signal, color=_look(index)["color"], zorder=3, clip_on=False, **ring)
+        axes.plot(row.responses, row.signal, color=look(index)["color"], zorder=3, clip_on=False, **ring)
         if row.simulated:
             cost, signal = row.simulated["responses"], row.simulated["signal"]
             axes.errorbar(cost.mean, signal.mean, xerr=2 * cost.se, yerr=2 * signal.se, **cross, zorder=4)
@@ -127,11 +134,11 @@ def _signal_cost(comparison: Comparison, figure: Figure) -> None:
     axes.set_xlabel("responses per prompt")
     axes.set_ylabel("signal: share of prompts whose\ngroup holds both classes")
     axes.set_title(comparison.source.label, color="#333333")
-    _legend(figure, axes)
-    _label_points(figure, axes, [(row.responses, row.signal, row.policy) for row in rows])
+    legend(figure, axes)
+    label_points(figure, axes, [(row.responses, row.signal, row.policy) for row in rows])
 
 
-def _label_points(figure: Figure, axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
+def label_points(figure: Figure, axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
     """Write each point's label off the plain curve, further away where labels would meet.
 
     The curve rises, so that is above to the left; or below to the right where there is no room.
@@ -149,7 +156,7 @@ def _label_points(figure: Figure, axes: Axes, points: Sequence[tuple[float, floa
     taken = [Bbox.from_extents(x - 9, y - 9, x + 9, y + 9) for x, y in rings]
     for index in sorted(range(len(points)), key=lambda index: points[index][1]):
         x, y, text = points[index]
-        colour = _look(index)["color"]
+        colour = look(index)["color"]
         label = axes.annotate(
             text,
             (x, y),
@@ -188,12 +195,13 @@ def _weight(comparison: Comparison, figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.4)
     weight_axes, objective_axes = figure.subplots(1, 2)
     rates = _grid(0.005)
-    weights = [analyze(policy, rates).gradient_weight for policy in comparison.policies]
+    verifier = comparison.model.verifier
+    weights = [analyze(policy, rates, **verifier).gradient_weight for policy in comparison.policies]
     for index, (policy, weight) in enumerate(zip(comparison.policies, weights, strict=True)):
-        weight_axes.plot(rates, weight, label=policy.label, **_look(index))
-        objective = induced_objective(policy, rates) - induced_objective(policy, 0.5)
-        objective_axes.plot(rates, objective, **_look(index))
-    references = {"color": _GREY, "linewidth": 1.1}
+        weight_axes.plot(rates, weight, label=policy.label, **look(index))
+        objective = induced_objective(policy, rates, **verifier) - induced_objective(policy, 0.5, **verifier)
+        objective_axes.plot(rates, objective, **look(index))
+    references = {"color": GREY, "linewidth": 1.1}
     weight_axes.plot(rates, np.ones_like(rates), **references, linestyle=":", label="mean reward (w = 1)")
     weight_axes.plot(rates, 1 / rates, **references, linestyle="--", label="log p (w = 1/p)")
     objective_axes.plot(rates, rates - 0.5, **references, linestyle=":")
@@ -221,7 +229,7 @@ def _weight(comparison: Comparison, figure: Figure) -> None:
     for axes in (weight_axes, objective_axes):
         axes.set_xlabel(_LABEL)
         axes.set_xlim(0, 1)
-    _legend(figure, weight_axes)
+    legend(figure, weight_axes)
 
 
 def _bias(comparison: Comparison, figure: Figure) -> None:
@@ -230,15 +238,15 @@ def _bias(comparison: Comparison, figure: Figure) -> None:
     rates = _grid()
     low, high = -0.005, 0.005
     for index, policy in enumerate(comparison.policies):
-        bias = analyze(policy, rates).pool_mean_bias
+        bias = analyze(policy, rates, **comparison.model.verifier).pool_mean_bias
         low, high = min(low, float(bias.min())), max(high, float(bias.max()))
-        axes.plot(rates, bias, label=policy.label, **_look(index))
+        axes.plot(rates, bias, label=policy.label, **look(index))
     margin = 0.06 * (high - low)
     axes.set_ylim(low - margin, high + margin)
     axes.set_xlim(0, 1)
     axes.set_xlabel(_LABEL)
     axes.set_ylabel("bias of the pool mean, E[mean] - p")
-    _legend(figure, axes)
+    legend(figure, axes)
 
 
 def _responses(comparison: Comparison, figure: Figure) -> None:
@@ -246,7 +254,12 @@ def _responses(comparison: Comparison, figure: Figure) -> None:
     axes, law_axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     rates = _grid()
     for index, policy in enumerate(comparison.policies):
-        axes.plot(rates, analyze(policy, rates).expected_samples, label=policy.label, **_look(index))
+        axes.plot(
+            rates,
+            analyze(policy, rates, **comparison.model.verifier).expected_samples,
+            label=policy.label,
+            **look(index),
+        )
     axes.set_ylim(0, None)
     axes.set_ylabel("responses per prompt, E[N]")
     edges = np.linspace(0, 1, 21)
@@ -259,4 +272,4 @@ def _responses(comparison: Comparison, figure: Figure) -> None:
     law_axes.set_xlabel(_LABEL)
     law_axes.set_xlim(0, 1)
     law_axes.set_title(comparison.source.label, color="#333333", fontsize=9.5)
-    _legend(figure, axes)
+    legend(figure, axes)

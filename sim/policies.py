@@ -14,6 +14,7 @@ from typing import Any
 
 from ada_bandit import Policy, Rounds, preset_names
 from ada_bandit.errors import AdaBanditError, InputError
+from ada_bandit.presets import PRESETS
 from ada_bandit.rules import UserRule
 
 __all__ = ["load_rules", "read_policies", "read_policy"]
@@ -119,7 +120,9 @@ def read_policy(text: str, rules: dict[str, UserRule] | None = None) -> Policy:
     rules = rules or {}
     name, colon, options = text.partition(":")
     if name in preset_names():
-        policy = Policy.preset(name, **{key: _whole(key, value) for key, value in _options(text, colon, options)})
+        defaults = PRESETS[name].options
+        pairs = _options(text, colon, options)
+        policy = Policy.preset(name, **{key: _like(defaults.get(key, 0), key, value) for key, value in pairs})
     elif name in rules:
         rule = rules[name].with_options(**{key: _value(value) for key, value in _options(text, colon, options)})
         policy = Policy(rule=rule, budget=_USER_BUDGET, group_size=_USER_GROUP, name=text)
@@ -181,11 +184,20 @@ def _options(text: str, colon: str, options: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _whole(key: str, value: str) -> int:
+def _like(default: Any, key: str, text: str) -> Any:
+    """Read an option of a preset as what its default is: truth value, whole number, number or text."""
+    if isinstance(default, str):
+        return text
+    if isinstance(default, bool):
+        if text in {"true", "false"}:
+            return text == "true"
+        msg = f"the option {key!r} of a preset is true or false; got {text!r}"
+        raise InputError(msg)
+    kind, what = (int, "a whole number") if isinstance(default, int) else (float, "a number")
     try:
-        return int(value)
+        return kind(text)
     except ValueError:
-        msg = f"the option {key!r} of a preset is a whole number; got {value!r}"
+        msg = f"the option {key!r} of a preset is {what}; got {text!r}"
         raise InputError(msg) from None
 
 

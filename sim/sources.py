@@ -8,10 +8,11 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +43,21 @@ SMOOTH_BELOW = 64
 """Rates are smoothed unless told otherwise when a prompt has fewer responses than this."""
 
 _ENDINGS = (".csv", ".parquet", ".jsonl", ".ndjson")
+TOKENS = "mean_response_tokens"
+"""The column, or key, of a prompt's mean tokens a response."""
 _LINE = '{"prompt_id": "a", "rewards": [0, 1, 1]}'
 _CURVES = Path(__file__).parent / "data" / "pass_at_k.csv"
+
+
+class Prompts(Protocol):
+    """What a file is read as: something that holds prompts by id."""
+
+    @property
+    def prompt_ids(self) -> tuple[str, ...]:
+        """Ids as text, in the file's order."""
+
+
+R = TypeVar("R", bound=Prompts)
 
 # Outside of this span of a + b the likelihood is that of its limit to within rounding.
 _LEAST_CONCENTRATION, _MOST_CONCENTRATION = 1e-6, 1e6
@@ -61,6 +75,8 @@ class Counts:
     """`[prompt]` Scored responses, at least 1."""
     notes: tuple[str, ...] = ()
     """What was left out or read in a way worth telling."""
+    tokens: FloatArray | None = None
+    """`[prompt]` Mean tokens of a response, where they were asked for and every prompt has them."""
 
     @property
     def rates(self) -> FloatArray:
@@ -287,7 +303,7 @@ def from_file(path: str | Path, *, smooth: bool | None = None) -> Source:
     counts = read_counts(path)
     prompts, least, most = len(counts.prompt_ids), int(counts.total.min()), int(counts.total.max())
     responses = f"{least}" if least == most else f"{least} to {most}"
-    head = f"{prompts} {_plural(prompts, 'prompt')} with {responses} responses each, {counts.rates.mean():.1%} correct"
+    head = f"{prompts} {plural(prompts, 'prompt')} with {responses} responses each, {counts.rates.mean():.1%} correct"
     settings: dict[str, Any] = {"kind": "file", "name": str(path)}
     asked = smooth
     smooth = least < SMOOTH_BELOW if smooth is None else smooth
@@ -317,7 +333,7 @@ def from_file(path: str | Path, *, smooth: bool | None = None) -> Source:
     return Source(law, Path(path).name, tuple(notes), counts, settings)
 
 
-def _plural(count: int, word: str) -> str:
+def plural(count: int, word: str) -> str:
     return word if count == 1 else f"{word}s"
 
 
@@ -326,7 +342,7 @@ def _unknowable(counts: Counts) -> Iterator[str]:
     none, every = int((counts.correct == 0).sum()), int((counts.correct == counts.total).sum())
     if none or every:
         yield (
-            f"{none} {_plural(none, 'prompt')} without a correct response and {every} without an incorrect one: "
+            f"{none} {plural(none, 'prompt')} without a correct response and {every} without an incorrect one: "
             f"{int(counts.total.min())} responses can't show that p is 0 or 1"
         )
     rates, repeated = counts.rates, counts.total > 1
@@ -397,7 +413,7 @@ def fit_beta(correct: npt.ArrayLike, total: npt.ArrayLike) -> BetaFit:
     return BetaFit(mean, concentration)
 
 
-def read_counts(path: str | Path) -> Counts:
+def read_counts(path: str | Path, *, tokens: bool = False) -> Counts:
     """Read the counts of every prompt from a file.
 
     Parameters
@@ -408,6 +424,8 @@ def read_counts(path: str | Path) -> Counts:
         ``{"prompt_id": …, "correct": …, "total": …}``. Other columns are ignored. A reward
         above 0.5 is correct; null and NaN mark a response without a score, which is left out
         and counted.
+    tokens
+        Whether to read mean_response_tokens as well, where the file has it.
 
     Raises
     ------
@@ -415,26 +433,31 @@ def read_counts(path: str | Path) -> Counts:
         If the file is missing, empty or of another kind, lacks a column, or holds a value
         that is no count; the message quotes the value and names the remedy.
     """
+    return read_prompts(path, partial(_read_table, tokens=tokens), partial(_read_lines, tokens=tokens))
+
+
+def read_prompts(path: str | Path, of_table: Callable[[Path], R], of_lines: Callable[[Path], R]) -> R:
+    """Read a file by one of two readers, after its ending; tell what is wrong with it, and refuse repeated ids."""
     path = Path(path)
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
-        msg = f"the pass-rate file {str(path)!r} must end in {', '.join(_ENDINGS)}; got {path.suffix or 'no ending'!r}"
+        msg = f"the file {str(path)!r} must end in {', '.join(_ENDINGS)}; got {path.suffix or 'no ending'!r}"
         raise InputError(msg)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        msg = f"the pass-rate file {str(path)!r} {what}; give the path of a file, relative to the current folder"
+        msg = f"the file {str(path)!r} {what}; give the path of a file, relative to the current folder"
         raise InputError(msg)
     if path.stat().st_size == 0:
-        msg = f"the pass-rate file {str(path)!r} is empty; it needs {_wanted(ending)}"
+        msg = f"the file {str(path)!r} is empty; it needs {_wanted(ending)}"
         raise InputError(msg)
-    read = _read_lines if ending in {".jsonl", ".ndjson"} else _read_table
+    read = of_lines if ending in {".jsonl", ".ndjson"} else of_table
     try:
-        counts = read(path)
+        found = read(path)
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"the pass-rate file {str(path)!r} can't be read: {error}"
+        msg = f"the file {str(path)!r} can't be read: {error}"
         raise InputError(msg) from error
     seen: dict[str, int] = {}
-    for row, prompt in enumerate(counts.prompt_ids, start=1):
+    for row, prompt in enumerate(found.prompt_ids, start=1):
         if prompt in seen:
             msg = (
                 f"prompt_id {prompt!r} occurs twice in {str(path)!r}, as prompts {seen[prompt]} and {row}; "
@@ -442,7 +465,7 @@ def read_counts(path: str | Path) -> Counts:
             )
             raise InputError(msg)
         seen[prompt] = row
-    return counts
+    return found
 
 
 def _wanted(ending: str) -> str:
@@ -494,7 +517,7 @@ def _prompt_id(value: Any, where: str) -> str:
     return str(value).strip()
 
 
-def _read_table(path: Path) -> Counts:
+def _read_table(path: Path, *, tokens: bool) -> Counts:
     """Read a ``.csv`` or ``.parquet`` file."""
     import polars as pl
 
@@ -503,7 +526,7 @@ def _read_table(path: Path) -> Counts:
     missing = [column for column in ("prompt_id", "correct", "total") if column not in names]
     if missing:
         msg = (
-            f"{str(path)!r} lacks the {_plural(len(missing), 'column')} {', '.join(missing)}; it has "
+            f"{str(path)!r} lacks the {plural(len(missing), 'column')} {', '.join(missing)}; it has "
             f"{', '.join(names) or 'none'}. Rename the columns to prompt_id, correct, total"
         )
         raise InputError(msg)
@@ -518,8 +541,38 @@ def _read_table(path: Path) -> Counts:
         ids.append(_prompt_id(prompt, f"at prompt {row} of {str(path)!r}"))
         pairs.append(_pair(correct, total, f"for prompt {ids[-1]!r} ({row} in {str(path)!r})"))
     counts = np.array(pairs, dtype=np.int64)
-    notes = (f"{blank} empty {_plural(blank, 'row')} left out",) if blank else ()
-    return Counts(tuple(ids), counts[:, 0], counts[:, 1], notes)
+    notes = [f"{blank} empty {plural(blank, 'row')} left out"] if blank else []
+    means = None
+    if tokens and TOKENS in names:
+        places = (f"for prompt {prompt!r} ({row} in {str(path)!r})" for row, prompt in enumerate(ids, start=1))
+        column = rows[names[TOKENS]].to_list()
+        means = all_tokens([mean_tokens(value, place) for value, place in zip(column, places, strict=True)], notes)
+    return Counts(tuple(ids), counts[:, 0], counts[:, 1], tuple(notes), means)
+
+
+def mean_tokens(value: Any, where: str) -> float:
+    """Return the mean tokens of a prompt's responses, written as number or as text; NaN where they are missing."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return math.nan
+    try:
+        number = math.nan if isinstance(value, (bool, np.bool_)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        msg = f"{TOKENS} must be a number of at least 0; got {value!r} {where}. Mend the value or leave it empty"
+        raise InputError(msg)
+    return number
+
+
+def all_tokens(means: Sequence[float], notes: list[str]) -> FloatArray | None:
+    """Return the mean tokens of every prompt; None, and a note, where some prompts have none."""
+    values = np.array(means)
+    missing = int(np.isnan(values).sum())
+    if not missing:
+        return values
+    if missing < values.size:
+        notes.append(f"tokens left out: {missing} of {values.size} prompts have none")
+    return None
 
 
 def _load_table(path: Path) -> pl.DataFrame:
@@ -536,48 +589,55 @@ def _load_table(path: Path) -> pl.DataFrame:
         raise InputError(msg) from error
 
 
-def _read_lines(path: Path) -> Counts:
-    """Read a ``.jsonl`` file.
-
-    By the json module and not by polars: a malformed line is told by its number, rows of
-    unequal types stay as they are, and NaN is understood.
-    """
-    ids, pairs = [], []
+def _read_lines(path: Path, *, tokens: bool) -> Counts:
+    """Read a ``.jsonl`` file."""
+    ids, pairs, means = [], [], []
     unscored = shaped = 0
     dropped: list[str] = []
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
+    for prompt, row, where in read_objects(path):
+        if "rewards" in row:
+            rewards = read_rewards(row["rewards"], where)
+            scored = [reward for reward in rewards if not math.isnan(reward)]
+            unscored += len(rewards) - len(scored)
+            shaped += sum(reward not in {0.0, 1.0} for reward in scored)
+            if not scored:
+                dropped.append(prompt)
                 continue
-            place = f"on line {number} of {str(path)!r}"
-            row = _parse_line(line, place)
-            prompt = _prompt_id(row.get("prompt_id"), place)
-            if "rewards" in row:
-                rewards = _rewards(row["rewards"], prompt, place)
-                scored = [reward for reward in rewards if not math.isnan(reward)]
-                unscored += len(rewards) - len(scored)
-                shaped += sum(reward not in {0.0, 1.0} for reward in scored)
-                if not scored:
-                    dropped.append(prompt)
-                    continue
-                pairs.append((sum(reward > 0.5 for reward in scored), len(scored)))
-            else:
-                pairs.append(_pair(row["correct"], row["total"], f"for prompt {prompt!r} {place}"))
-            ids.append(prompt)
+            pairs.append((sum(reward > 0.5 for reward in scored), len(scored)))
+        else:
+            pairs.append(_pair(row["correct"], row["total"], where))
+        ids.append(prompt)
+        means.append(mean_tokens(row.get(TOKENS), where) if tokens else math.nan)
     if not ids:
         what = "no prompt with a scored response" if dropped else "no prompts"
         msg = f"{str(path)!r} has {what}; it needs {_wanted('.jsonl')}"
         raise InputError(msg)
     notes = []
     if unscored:
-        notes.append(f"{unscored} {_plural(unscored, 'response')} without a score (null or NaN) left out")
+        notes.append(f"{unscored} {plural(unscored, 'response')} without a score (null or NaN) left out")
     if dropped:
         shown = ", ".join(repr(prompt) for prompt in dropped[:3]) + (", …" if len(dropped) > 3 else "")
-        notes.append(f"{len(dropped)} {_plural(len(dropped), 'prompt')} without a scored response left out: {shown}")
+        notes.append(f"{len(dropped)} {plural(len(dropped), 'prompt')} without a scored response left out: {shown}")
     if shaped:
-        notes.append(f"{shaped} {_plural(shaped, 'reward')} other than 0 and 1: above 0.5 counts as correct")
+        notes.append(f"{shaped} {plural(shaped, 'reward')} other than 0 and 1: above 0.5 counts as correct")
     counts = np.array(pairs, dtype=np.int64)
-    return Counts(tuple(ids), counts[:, 0], counts[:, 1], tuple(notes))
+    every = all_tokens(means, notes)
+    return Counts(tuple(ids), counts[:, 0], counts[:, 1], tuple(notes), every)
+
+
+def read_objects(path: Path) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Give the prompt id, the object and the place, in words, of every line of a ``.jsonl`` file.
+
+    By the json module and not by polars: a malformed line is told by its number, rows of
+    unequal types stay as they are, and NaN is understood.
+    """
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                place = f"on line {number} of {str(path)!r}"
+                row = _parse_line(line, place)
+                prompt = _prompt_id(row.get("prompt_id"), place)
+                yield prompt, row, f"for prompt {prompt!r} {place}"
 
 
 def _parse_line(line: str, place: str) -> dict[str, Any]:
@@ -602,13 +662,13 @@ def _short(text: str, most: int = 60) -> str:
     return repr(text if len(text) <= most else text[:most] + "…")
 
 
-def _rewards(values: Any, prompt: str, place: str) -> list[float]:
+def read_rewards(values: Any, where: str) -> list[float]:
     """Return the rewards of a prompt as floats, NaN for a response without a score."""
     if not isinstance(values, list):
-        msg = f"rewards must be a list of numbers; got {_short(json.dumps(values))} for prompt {prompt!r} {place}"
+        msg = f"rewards must be a list of numbers; got {_short(json.dumps(values))} {where}"
         raise InputError(msg)
     if not values:
-        msg = f"rewards is empty for prompt {prompt!r} {place}: without a response there is no pass rate. Remove it"
+        msg = f"rewards is empty {where}: without a response there is no pass rate. Remove it"
         raise InputError(msg)
     rewards = []
     for value in values:
@@ -617,10 +677,7 @@ def _rewards(values: Any, prompt: str, place: str) -> list[float]:
         except OverflowError:
             reward = math.inf
         if math.isinf(reward):
-            msg = (
-                f"every reward must be a finite number, or null without a score; got {value!r} for prompt "
-                f"{prompt!r} {place}"
-            )
+            msg = f"every reward must be a finite number, or null without a score; got {value!r} {where}"
             raise InputError(msg)
         rewards.append(reward)
     return rewards

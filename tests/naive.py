@@ -47,6 +47,21 @@ def walk(holds: Predicate, sizes: Sequence[int]) -> list[Exit]:
     return list(go((), 0))
 
 
+def paths(draws: Callable[[int, int], int]) -> dict[tuple[int, int], int]:
+    """Return the number of reward sequences at every cell where a round ends, for any draws table."""
+    found = {(0, 0): 1}
+    at: list[Rewards] = [()]
+    while at:
+        rewards = at.pop()
+        pos = sum(rewards)
+        wanted = draws(pos, len(rewards) - pos)
+        for new in itertools.product((0, 1), repeat=wanted) if wanted else ():
+            cell = pos + sum(new), len(rewards) + wanted - pos - sum(new)
+            found[cell] = found.get(cell, 0) + 1
+            at.append(rewards + new)
+    return found
+
+
 def first_correct_share(exits: Sequence[Exit], cell: tuple[int, int]) -> Fraction:
     """Return the Girshick-Mosteller-Savage estimate: the share of paths to a cell that begin with a correct one."""
     paths = [end.rewards for end in exits if end.cell == cell]

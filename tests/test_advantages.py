@@ -16,6 +16,9 @@ from ada_bandit.advantages import (
     group_mean,
     group_std,
     leave_one_out,
+    max_rl,
+    ngrpo,
+    pkpo,
     pool_mean,
     unbiased,
 )
@@ -26,7 +29,17 @@ from ada_bandit.policy import Policy
 from ada_bandit.rules import Positive
 
 NAN = math.nan
-REWARD_RULES: list[Advantage] = [pool_mean(), group_mean(), group_std(), group_std(eps=0), leave_one_out()]
+REWARD_RULES: list[Advantage] = [
+    pool_mean(),
+    group_mean(),
+    group_std(),
+    group_std(eps=0),
+    leave_one_out(),
+    max_rl(),
+    max_rl(power=0.5, eps=0.01),
+    max_rl(pool=True, eps=0),
+    ngrpo(),
+]
 
 
 def cell(pos: int, neg: int, keep_pos: int, keep_neg: int, estimate: float = NAN) -> Cell:
@@ -46,6 +59,21 @@ def cell(pos: int, neg: int, keep_pos: int, keep_neg: int, estimate: float = NAN
         (group_std(eps=0.5), (2, 6, 1, 3), (0.75, -0.25)),
         (group_std(), (3, 3, 2, 2), (0.5 / (math.sqrt(1 / 3) + 1e-4), -0.5 / (math.sqrt(1 / 3) + 1e-4))),
         (leave_one_out(), (2, 6, 2, 2), (1 - 1 / 7, -2 / 7)),
+        (max_rl(eps=0), (2, 6, 1, 3), (3, -1)),
+        (max_rl(eps=0, pool=True), (2, 6, 1, 3), (3, -1)),
+        (max_rl(eps=0.25, pool=True), (2, 6, 2, 2), (1.5, -0.5)),
+        (max_rl(power=0.5, eps=0), (2, 6, 1, 3), (1.5, -0.5)),
+        (max_rl(eps=0), (0, 4, 0, 4), (1, 0)),
+        # A correct one is worth C(3, 1) / C(3, 1) = 1 where it is alone, C(2, 1) / C(3, 1) = 2/3 where there are two.
+        (pkpo(2), (2, 6, 1, 3), (1, -1 / 3)),
+        (pkpo(2), (2, 6, 2, 2), (2 / 3 * 2 / 3, -2 / 3 * 2 / 3)),
+        (pkpo(1), (2, 6, 2, 2), (1 - 1 / 3, -2 / 3)),
+        (pkpo(1), (1, 0, 1, 0), (1, 0)),
+        (pkpo(4), (2, 6, 2, 2), (0, 0)),
+        (pkpo(5), (2, 6, 2, 2), (0, 0)),
+        # Rewards 0, 0, 0, 0 and one more of 1: mean 1/5, deviation sqrt((4/25 * 4 + ... ) / 4) = sqrt(1/5).
+        (ngrpo(eps=0), (0, 4, 0, 4), (0.8 / math.sqrt(1 / 5), -0.2 / math.sqrt(1 / 5))),
+        (ngrpo(), (4, 0, 4, 0), (0, 0)),
     ],
 )
 def test_by_hand(rule: Advantage, counts: tuple[int, int, int, int], expected: tuple[float, float]) -> None:
@@ -104,6 +132,10 @@ def test_of_rewards_equals_of_classes(batch: tuple[npt.NDArray[np.bool_], ...], 
         (group_std(eps=0), (1.0, 0.0, -1.0)),
         (group_std(eps=0.5), (0.5, 0.0, -0.5)),
         (leave_one_out(), (1 - 0.2, 0.5 - 1.1 / 3, 0 - 1.6 / 3)),
+        (max_rl(eps=0), (1.0, 0.0, -1.0)),
+        (max_rl(eps=0, pool=True), (1.5, 0.25, -1.0)),
+        # With one more reward of 1: mean 5/8, deviation sqrt((9 + 9 + 1 + 25) / 64 / 3).
+        (ngrpo(eps=0), (0.375 / math.sqrt(44 / 192), -0.125 / math.sqrt(44 / 192), -0.625 / math.sqrt(44 / 192))),
     ],
 )
 def test_shaped_rewards_by_hand(rule: Advantage, expected: tuple[float, ...]) -> None:
@@ -134,8 +166,16 @@ def test_of_rewards_takes_a_single_row_and_an_empty_pool(rule: Advantage) -> Non
     assert rule.of_rewards(np.full((1, 2), NAN), np.zeros((1, 2), np.bool_), np.zeros((1, 2), np.bool_)).shape == (1, 2)
 
 
-def test_unbiased_weighs_correctness_and_not_rewards() -> None:
+@pytest.mark.parametrize("reward", [-1.0, -1e-9])
+def test_max_rl_refuses_rewards_below_zero(reward: float) -> None:
+    rewards, kept = np.array([[1.0, reward, NAN]]), np.array([[True, True, False]])
+    with pytest.raises(InputError, match=f"rewards must be at least 0; got {reward!r}"):
+        max_rl().of_rewards(rewards, kept, kept)
+
+
+def test_rules_that_weigh_correctness_and_not_rewards() -> None:
     assert not unbiased().uses_rewards
+    assert not pkpo().uses_rewards
     assert all(rule.uses_rewards for rule in REWARD_RULES)
     flags = np.ones((1, 2), dtype=np.bool_)
     with pytest.raises(NotImplementedError, match="unbiased"):
@@ -161,7 +201,7 @@ def test_unbiased_accepts_the_remedies_that_its_error_names(policy: Policy) -> N
     assert np.isfinite(policy.tables.adv_pos).all()
 
 
-@pytest.mark.parametrize("rule", [*REWARD_RULES, unbiased(), unbiased(0.25), group_std(0.01)])
+@pytest.mark.parametrize("rule", [*REWARD_RULES, unbiased(), unbiased(0.25), group_std(0.01), pkpo(3)])
 def test_plain_values_round_trip(rule: Advantage) -> None:
     assert advantage_from_dict(rule.to_dict()) == rule
     assert advantage_from_dict(rule) is rule
@@ -179,6 +219,9 @@ def test_a_class_or_a_name_stands_for_the_rule_with_its_defaults() -> None:
         (lambda: group_std(-1e-4), r"eps must be a finite number in \[0, inf\]; got -0\.0001"),
         (lambda: group_std(NAN), r"eps must be a finite number in \[0, inf\]; got nan"),
         (lambda: group_std("small"), "eps must be a finite number.*got 'small'"),  # type: ignore[arg-type]
+        (lambda: max_rl(-1), r"power must be a finite number in \[0, inf\]; got -1"),
+        (lambda: max_rl(pool=1), "pool must be true or false; got 1"),  # type: ignore[arg-type]
+        (lambda: pkpo(0), "k must be a whole number of at least 1; got 0"),
         (lambda: unbiased(1.5), r"baseline must be a finite number in \[0, 1\]; got 1\.5"),
         (lambda: advantage_from_dict("group_sd"), r"unknown advantage 'group_sd'; did you mean 'group_std'\?"),
         (lambda: advantage_from_dict({"name": "group_std", "epsilon": 1}), r"'epsilon'; did you mean 'eps'\?"),

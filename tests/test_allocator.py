@@ -3,7 +3,8 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,9 +26,14 @@ from ada_bandit import (
     unbiased,
     uniform,
 )
-from ada_bandit._types import FloatArray
+from ada_bandit._types import FloatArray, IntArray
+from ada_bandit.advantages import group_std
+from ada_bandit.advantages import table as advantage_table
 from ada_bandit.allocator import Groups, Request
+from ada_bandit.budgets import BatchBudget, BatchState
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError
+from ada_bandit.groups import SplitTable
+from ada_bandit.memory import History
 from tests import naive_engine
 
 POLICIES = {
@@ -388,7 +394,7 @@ class TestErrors:
         [
             ({"prompts": 3}, "the state is of prompts 3, this allocator of 2"),
             ({"seed": 9}, "the state is of seed 9, this allocator of 0"),
-            ({"policy": Policy.preset("grpo").to_dict()}, "the state is of policy"),
+            ({"policies": [Policy.preset("grpo").to_dict()]}, "the state is of policies"),
         ],
     )
     def test_a_state_of_something_else(self, change: dict[str, Any], message: str) -> None:
@@ -402,3 +408,259 @@ class TestErrors:
         del state["ids"]
         with pytest.raises(InputError, match="the state lacks ids"):
             allocator.load_state_dict(state)
+
+
+BUDGET = Rounds(3, 4)
+SEVERAL = (
+    Policy(rule=Balance(2), budget=BUDGET, group_size=4),
+    Policy(rule=Positive(2), budget=BUDGET, group_size=4),
+    Policy(rule=Never(), budget=BUDGET, group_size=4),
+)
+SEVERAL_TABLES = tuple(
+    Policy(
+        rule=rule,
+        budget=BUDGET,
+        group_size=3,
+        group=SplitTable(*np.minimum(np.indices((13, 13)), keep)),
+        advantage=advantage_table(np.full((13, 13), 1.0 + keep), np.full((13, 13), -0.5 * keep)),
+    )
+    for keep, rule in enumerate((Balance(2), Never(), Positive()), start=1)
+)
+
+
+class TestSeveralPolicies:
+    """One step under several policies is each prompt's own policy, prompt by prompt."""
+
+    @pytest.mark.parametrize("policies", [SEVERAL, SEVERAL_TABLES], ids=["rules", "tables"])
+    def test_equals_separate_allocators_bit_for_bit(self, policies: tuple[Policy, ...]) -> None:
+        pass_rates, seed = np.linspace(0, 1, 40), 5
+        kind = np.arange(40) % 3
+        allocator = Allocator(policies, 40, seed, kind=kind)
+        alone = [in_rounds(policy, pass_rates, seed) for policy in policies]
+        while request := allocator.ask():
+            allocator.tell(request.ids, simulated(request, pass_rates, seed))
+        groups = allocator.groups()
+        theirs = [each.groups() for each in alone]
+        width = groups.ids.shape[1]
+        for name, values in vars(groups).items():
+            for prompt in range(40):
+                expected = getattr(theirs[kind[prompt]], name)[prompt]
+                if values.ndim == 2:
+                    # The widest group of all sets the width.
+                    padding = {"ids": -1}.get(name, 0)
+                    expected = np.append(expected, np.full(width - min(expected.size, width), padding))[:width]
+                np.testing.assert_array_equal(values[prompt], expected, err_msg=name)
+        spent = sum(each.state_dict()["ids"].size for each in alone)
+        assert 0 < allocator.metrics()["responses"] < spent
+
+    def test_metrics_are_those_of_the_prompts_own_policies(self) -> None:
+        pass_rates = np.linspace(0, 1, 30)
+        kind = np.repeat([0, 1, 2], 10)
+        allocator = Allocator(SEVERAL, 30, 1, kind=kind)
+        while request := allocator.ask():
+            allocator.tell(request.ids, simulated(request, pass_rates, 1))
+        metrics = allocator.metrics()
+        parts = [in_rounds(policy, pass_rates, 1).groups() for policy in SEVERAL]
+        own = np.arange(30), kind
+        resolved = np.stack([part.resolved for part in parts], axis=1)[own]
+        estimates = np.stack(
+            [
+                policy.tables.estimate[part.pos, part.neg]
+                for policy, part in zip(SEVERAL, parts, strict=True)
+            ],
+            axis=1,
+        )[own]  # fmt: skip
+        assert metrics["resolved"] == resolved.sum()
+        assert metrics["pass_rate"] == pytest.approx(estimates.mean(), rel=1e-12)
+        # `Never` resolves none of the last ten.
+        assert not resolved[20:].any()
+
+    @given(data=st.data())
+    def test_order_and_restarts_change_nothing(self, data: st.DataObject) -> None:
+        rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        pass_rates, kind = np.linspace(0.1, 0.9, 6), rng.integers(0, 3, 6)
+
+        def new() -> Allocator:
+            return Allocator(SEVERAL, 6, 2, kind=kind)
+
+        expected, allocator = new(), new()
+        while request := expected.ask():
+            expected.tell(request.ids, simulated(request, pass_rates, 2))
+        waiting: list[tuple[int, float]] = []
+        while not allocator.done:
+            request = allocator.ask()
+            waiting += zip(request.ids.tolist(), simulated(request, pass_rates, 2).tolist(), strict=True)
+            rng.shuffle(waiting)
+            now, waiting = waiting[:3], waiting[3:]
+            allocator.tell([i for i, _ in now], [r for _, r in now])
+            if rng.random() < 0.2:
+                state = allocator.state_dict()
+                allocator = new()
+                allocator.load_state_dict(state)
+        assert_same_groups(allocator.groups(), expected.groups())
+
+    def test_shaped_rewards_go_through_the_common_advantage(self) -> None:
+        allocator = Allocator(SEVERAL, 2, kind=[1, 2])
+        while request := allocator.ask():
+            allocator.tell(request.ids, 0.3 + 0.05 * request.draws)
+        groups = allocator.groups()
+        pools = [0.3 + 0.05 * np.arange(size) for size in (groups.pos + groups.neg)]
+        for prompt, pool in enumerate(pools):
+            np.testing.assert_allclose(groups.advantages[prompt], groups.rewards[prompt] - pool.mean(), atol=1e-15)
+
+    def test_the_first_is_taken_unless_told(self) -> None:
+        allocator = Allocator(SEVERAL, 2)
+        assert allocator.policy == SEVERAL[0]
+        assert allocator.state_dict()["kind"].tolist() == [0, 0]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"budget": Rounds(3, 5)}, r"must share their budget; got Rounds\(samples=3, rounds=4\) and Rounds"),
+            ({"group_size": 3}, "must share their group_size; got 4 and 3"),
+            ({"group": Uniform()}, "must share their group rule; got 'balanced' and 'uniform'"),
+            ({"advantage": group_std()}, r"must share their advantage; got pool_mean\(\) and group_std\(eps=0.0001\)"),
+            ({"threshold": 0.7}, "must share their threshold; got 0.5 and 0.7"),
+        ],
+    )
+    def test_policies_that_differ_in_more_are_refused(self, change: dict[str, Any], message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            Allocator([SEVERAL[0], replace(SEVERAL[1], **change)], 3)
+
+    def test_advantages_of_one_name_must_not_differ_in_what_shaped_rewards_see(self) -> None:
+        small, large = (replace(SEVERAL[0], advantage=group_std(eps)) for eps in (1e-4, 1.0))
+        with pytest.raises(InputError, match="must share their advantage"):
+            Allocator([small, large], 3)
+
+    @pytest.mark.parametrize("kind", [[0, 3], [0, -1], [0], [[0, 1]], [0.0, 1.0], [True, False], ["a", "b"], [None, 0]])
+    def test_wrong_kinds(self, kind: Any) -> None:
+        with pytest.raises(InputError, match="kind must name one of the 3 policies for every prompt, from 0; got"):
+            Allocator(SEVERAL, 2, kind=kind)
+
+    @pytest.mark.parametrize("policies", [[], None, [SEVERAL[0], "grpo"]])
+    def test_wrong_policies(self, policies: Any) -> None:
+        with pytest.raises(InputError, match="policy must be a Policy"):
+            Allocator(policies, 2)
+
+    def test_a_state_of_other_kinds(self) -> None:
+        state = Allocator(SEVERAL, 2, kind=[0, 1]).state_dict()
+        with pytest.raises(InputError, match=r"the state is of kind \[0, 1\], this allocator of \[0, 2\]"):
+            Allocator(SEVERAL, 2, kind=[0, 2]).load_state_dict(state)
+        with pytest.raises(InputError, match="the state is of policies"):
+            Allocator(SEVERAL[0], 2).load_state_dict(state)
+
+
+@dataclass(frozen=True)
+class Script(BatchBudget):
+    """What a test says, round by round; it keeps what it was shown."""
+
+    name: ClassVar[str] = "script"
+    rounds: tuple[tuple[int, ...], ...] = ()
+    maximum: int = 5
+    shown: list[BatchState] = field(default_factory=list, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "rounds": [list(counts) for counts in self.rounds], "maximum": self.maximum}
+
+    def counts(self, state: BatchState) -> IntArray:
+        self.shown.append(state)
+        return np.array(self.rounds[state.round] if state.round < len(self.rounds) else [0] * state.pos.size)
+
+
+class TestBatchBudgets:
+    def policy(self, *rounds: tuple[int, ...]) -> Policy:
+        return Policy(rule=Positive(), budget=Script(rounds), group_size=2)
+
+    def test_rounds_are_synchronous(self) -> None:
+        policy = self.policy((2, 0, 1), (0, 3, 1))
+        allocator = Allocator(policy, 3, seed=6)
+        request = allocator.ask()
+        assert request.prompts.tolist() == [0, 0, 2]
+        assert request.ids.tolist() == [0, 1, 10]
+        allocator.tell([10, 0], [1, 0])
+        # Two of three replies: nothing is asked, nothing is done, no one has exited.
+        assert not allocator.ask()
+        assert not allocator.done
+        assert allocator.metrics()["running"] == 3
+        with pytest.raises(ProtocolError, match=r"still running: ids 1 have not been told"):
+            allocator.groups()
+        allocator.tell([1], [math.nan])
+        request = allocator.ask()
+        assert request.ids.tolist() == [5, 6, 7, 11]
+        allocator.tell(request.ids, [0, 1, 1, 0])
+        assert allocator.done
+        assert not allocator.ask()
+        groups = allocator.groups()
+        assert groups.pos.tolist() == [0, 2, 1]
+        assert groups.neg.tolist() == [1, 1, 1]
+        assert groups.resolved.tolist() == [False, True, True]
+        metrics = allocator.metrics()
+        # The batch had two rounds, each prompt its own number of them.
+        assert (metrics["rounds"], metrics["mean_rounds"]) == (2, 4 / 3)
+        assert (metrics["responses"], metrics["unscored"], metrics["running"]) == (7, 1, 0)
+        # No draws table is behind it, so nothing is known to be free of bias.
+        assert math.isnan(metrics["pass_rate"])
+        assert math.isnan(metrics["plain_no_signal"])
+
+    def test_a_budget_sees_the_state_of_the_batch(self) -> None:
+        policy = self.policy((2, 1), (1, 0))
+        history = History(np.array([1.5, 0]), np.array([0.5, 0]), *np.ones((3, 2), dtype=np.int64))
+        allocator = Allocator(policy, 2, seed=9, history=history)
+        while request := allocator.ask():
+            allocator.tell(request.ids, [math.nan, *np.ones(len(request) - 1)])
+        script = policy.budget
+        assert isinstance(script, Script)
+        assert [state.round for state in script.shown] == [0, 1, 2]
+        assert [state.spent.tolist() for state in script.shown] == [[0, 0], [2, 1], [3, 1]]
+        assert [state.pos.tolist() for state in script.shown] == [[0, 0], [1, 1], [1, 1]]
+        for state in script.shown:
+            assert (state.group_size, state.seed) == (2, 9)
+            np.testing.assert_array_equal(state.history.pos, [1.5, 0])
+        # What it does to what it is shown changes nothing.
+        script.shown[-1].pos[:] = 9
+        assert allocator.groups().pos.tolist() == [1, 1]
+
+    def test_the_history_is_part_of_the_state(self) -> None:
+        history = History(np.array([1.8]), np.array([0.9]), np.array([2]), np.array([1]), np.array([0]))
+        state = Allocator(self.policy((1,)), 1, history=history).state_dict()
+        policy = self.policy((1,))
+        allocator = Allocator(policy, 1)
+        allocator.load_state_dict(pickle.loads(pickle.dumps(state)))  # noqa: S301 - our own bytes
+        assert isinstance(policy.budget, Script)
+        for name, value in vars(history).items():
+            restored = getattr(policy.budget.shown[-1].history, name)
+            assert restored.dtype == value.dtype
+            np.testing.assert_array_equal(restored, value)
+
+    def test_a_restart_in_the_middle_of_a_round(self) -> None:
+        policy = self.policy((2, 2), (1, 0), (0, 1))
+        allocator = Allocator(policy, 2)
+        asked: list[int] = []
+        for reward in (1, 0, 1, 0, 1, 1):
+            asked += allocator.ask().ids.tolist()
+            state = allocator.state_dict()
+            allocator = Allocator(policy, 2)
+            allocator.load_state_dict(state)
+            assert_same_state(allocator.state_dict(), state)
+            allocator.tell(allocator.outstanding[-1:], [reward])
+        assert asked == [0, 1, 5, 6, 2, 7]
+        assert allocator.done
+        assert allocator.groups().pos.tolist() == [2, 2]
+
+    def test_nothing_wanted_is_done_at_once(self) -> None:
+        allocator = Allocator(self.policy((0, 0)), 2)
+        assert allocator.done
+        assert not allocator.ask()
+        groups = allocator.groups()
+        assert not groups.mask.any()
+        assert groups.ids.shape == (2, 2)
+        assert not groups.resolved.any()
+
+    @pytest.mark.parametrize("counts", [(6, 0), (-1, 0), (0,), (0.5, 1)])
+    def test_a_budget_that_gives_nonsense_is_told(self, counts: Any) -> None:
+        with pytest.raises(InputError, match="the budget 'script' must give each prompt a whole number from 0 to what"):
+            Allocator(self.policy(counts), 2)
+
+    def test_a_history_of_other_prompts(self) -> None:
+        with pytest.raises(InputError, match="history must hold every prompt; got 3 for 2 prompts"):
+            Allocator(self.policy((1, 1)), 2, history=History.empty(3))

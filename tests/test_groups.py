@@ -78,10 +78,22 @@ def test_all_keeps_everything_whatever_the_group_size() -> None:
     np.testing.assert_array_equal(keep_neg, NEG)
 
 
+def test_all_keeps_nothing_of_a_pool_that_was_screened_out() -> None:
+    keep_pos, keep_neg = All(at_least=5).split(POS, NEG, 4)
+    enough = POS + NEG >= 5
+    np.testing.assert_array_equal(keep_pos, np.where(enough, POS, 0))
+    np.testing.assert_array_equal(keep_neg, np.where(enough, NEG, 0))
+
+
 @pytest.mark.parametrize("rule", [Balanced(), Uniform(), All()])
 def test_plain_values_round_trip(rule: GroupRule) -> None:
-    assert rule.to_dict() == {"name": rule.name}
     assert group_from_dict(rule.to_dict()) == group_from_dict(rule.name) == group_from_dict(rule) == rule
+
+
+def test_plain_values() -> None:
+    assert Balanced().to_dict() == {"name": "balanced"}
+    assert All(at_least=9).to_dict() == {"name": "all", "at_least": 9}
+    assert group_from_dict(All(at_least=9).to_dict()) == All(at_least=9)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +102,7 @@ def test_plain_values_round_trip(rule: GroupRule) -> None:
         ("balance", r"unknown group rule 'balance'; did you mean 'balanced'\?"),
         ({"name": "all", "size": 4}, "key of the group rule 'all' 'size'"),
         (Balanced, r"the group rule must be a name or a table with a name, such as 'balanced'; got <class"),
+        ({"name": "all", "at_least": -1}, "at_least must be a whole number of at least 0; got -1"),
         (None, "the group rule must be a name or a table with a name, such as 'balanced'; got None"),
     ],
 )

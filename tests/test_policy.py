@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ada_bandit.advantages import Advantage, group_mean, group_std, leave_one_out, pool_mean, unbiased
+from ada_bandit.advantages import (
+    Advantage,
+    group_mean,
+    group_std,
+    leave_one_out,
+    max_rl,
+    ngrpo,
+    pkpo,
+    pool_mean,
+    unbiased,
+)
 from ada_bandit.budgets import Budget, Rounds, Stages
 from ada_bandit.errors import InputError
 from ada_bandit.groups import All, Balanced, GroupRule, Uniform
@@ -21,6 +31,7 @@ from ada_bandit.rules import (
     ExitRule,
     Interval,
     Never,
+    PoolMean,
     Positive,
     Posterior,
     Quota,
@@ -55,6 +66,7 @@ simple_rules: st.SearchStrategy[ExitRule] = st.one_of(
     st.builds(Quota, st.integers(0, 9), st.integers(0, 9)),
     st.builds(Balance, st.integers(1, 64)),
     st.builds(Interval, units, units),
+    regions.map(lambda ends: PoolMean(min(ends), max(ends))),
     st.builds(lambda ends, alpha: ConfidenceSequence(min(ends), max(ends), alpha), regions, units),
     st.builds(
         lambda ends, mass, prior: Posterior(min(ends), max(ends), mass, prior),
@@ -82,10 +94,13 @@ budgets: st.SearchStrategy[Budget] = st.one_of(
     st.builds(Rounds, st.integers(1, 64), st.integers(1, 64)),
     st.lists(st.integers(1, 99), min_size=1, max_size=9).map(Stages),
 )
-groups: st.SearchStrategy[GroupRule] = st.sampled_from([Balanced(), Uniform(), All()])
+groups: st.SearchStrategy[GroupRule] = st.sampled_from([Balanced(), Uniform(), All(), All(at_least=9)])
 advantages: st.SearchStrategy[Advantage] = st.one_of(
     st.sampled_from([pool_mean(), group_mean(), leave_one_out()]),
     st.builds(group_std, st.floats(0, 1e300)),
+    st.builds(max_rl, st.floats(0, 9), st.floats(0, 1), st.booleans()),
+    st.builds(pkpo, st.integers(1, 64)),
+    st.just(ngrpo()),
     st.builds(unbiased, st.floats(0, 1)),
 )
 
@@ -174,7 +189,7 @@ def test_presets() -> None:
     adaptive: dict[str, Any] = {"budget": Rounds(8, 4), "group_size": 4, "group": Balanced(), "advantage": pool_mean()}
     assert Policy.preset("reinforce-ada-pos") == Policy(rule=Positive(1), **adaptive)
     assert Policy.preset("reinforce-ada-balance") == Policy(rule=Balance(4), **adaptive)
-    assert preset_names() == ("grpo", "dr-grpo", "rloo", "reinforce-ada-pos", "reinforce-ada-balance")
+    assert preset_names()[:5] == ("grpo", "dr-grpo", "rloo", "reinforce-ada-pos", "reinforce-ada-balance")
     assert all(Policy.preset(name).label == name for name in preset_names())
 
 
@@ -214,7 +229,7 @@ def test_defaults() -> None:
         ({"rule": "balanse"}, r"unknown rule 'balanse'; did you mean 'balance'\?"),
         ({"budget": {"name": "rounds", "samples": 8, "round": 4}}, r"'round'; did you mean 'rounds'\?"),
         ({"group": "uniformly"}, r"unknown group rule 'uniformly'; did you mean 'uniform'\?"),
-        ({"advantage": "grpo"}, "unknown advantage 'grpo'.*Known: group_mean, group_std, leave_one_out, pool_mean"),
+        ({"advantage": "grpo"}, "unknown advantage 'grpo'.*Known: group_mean, group_std, leave_one_out, max_rl, ngrpo"),
     ],
 )
 def test_values_that_policies_refuse(changes: dict[str, Any], message: str) -> None:
@@ -261,10 +276,15 @@ def test_a_policy_is_a_table() -> None:
         ("grpo", {"rounds": 2}, "unknown option of the preset 'grpo' 'rounds'; Known: group_size"),
         ("grpo", {"group_size": 0}, "group_size must be a whole number of at least 1; got 0"),
         ("reinforce-ada-pos", {"samples": 0}, "samples must be a whole number of at least 1; got 0"),
+        ("reinforce-ada-seq", {"inverse_rate": "yes"}, "inverse_rate must be true or false; got 'yes'"),
+        ("pkpo", {"k": 5}, "k must not exceed group_size.*got k = 5, group_size = 4"),
+        ("vip", {"baseline": "mean"}, "unknown baseline 'mean'; Known: group_mean, leave_one_out"),
+        ("vip", {"baseline": "group_mean", "minimum": 2}, "minimum must be at least 3 under 'vip' with group_mean"),
+        ("knapsack", {"average": 1}, "average must lie between minimum or pilot, 2, and maximum, 128; got 1"),
         ("reinforce-ada-balance", {"group_size": 40}, "group_size = 40 is larger than the largest possible pool of 32"),
     ],
 )
-def test_presets_that_there_are_not(name: str, options: dict[str, int], message: str) -> None:
+def test_presets_that_there_are_not(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Policy.preset(name, **options)
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ada_bandit.advantages import group_std
+from ada_bandit.advantages import group_mean, group_std
 from ada_bandit.budgets import Rounds, Stages
 from ada_bandit.errors import InputError
 from ada_bandit.groups import All, Uniform
 from ada_bandit.policy import Policy
 from ada_bandit.rules import Balance, Never, Positive, Quota
-from ada_bandit.tables import draw_lattice
+from ada_bandit.tables import class_advantages, draw_lattice
 
 SMALL = Policy(Positive(), Rounds(2, 2), group_size=2)
 
@@ -162,6 +162,27 @@ def test_uniform_groups_follow_the_hypergeometric_law() -> None:
             gain += law.pmf(k) * k * (1 - k / 4) / (deviation + 0.25)
         assert tables.keep_pos[pos, neg] * tables.adv_pos[pos, neg] == pytest.approx(gain, rel=1e-12, abs=1e-14)
         assert tables.keep_neg[pos, neg] * tables.adv_neg[pos, neg] == pytest.approx(-gain, rel=1e-12, abs=1e-14)
+
+
+def test_class_advantages_are_those_of_the_tables_where_the_split_is_fixed() -> None:
+    for advantage in ("pool_mean", "group_mean", "group_std", "leave_one_out", "unbiased"):
+        policy = Policy(Balance(4), Rounds(4, 2), group_size=3, advantage=advantage)  # type: ignore[arg-type]
+        tables = policy.tables
+        pos, neg = np.nonzero(tables.exits)
+        keep_pos, keep_neg = tables.keep_pos[pos, neg].astype(np.int64), tables.keep_neg[pos, neg].astype(np.int64)
+        adv_pos, adv_neg = class_advantages(policy, pos, neg, keep_pos, keep_neg)
+        kept = keep_pos > 0
+        np.testing.assert_array_equal(adv_pos[kept], tables.adv_pos[pos, neg][kept])
+        kept = keep_neg > 0
+        np.testing.assert_array_equal(adv_neg[kept], tables.adv_neg[pos, neg][kept])
+
+
+def test_class_advantages_of_a_random_split_use_what_was_kept() -> None:
+    policy = Policy(Never(), Rounds(6), group_size=3, group=Uniform(), advantage=group_mean())
+    pools, kept = np.array([[2, 2], [4, 4]]), np.array([[0, 2], [3, 1]])
+    adv_pos, adv_neg = class_advantages(policy, pools[0], pools[1], kept[0], kept[1])
+    assert adv_pos[1] == pytest.approx(1 / 3)
+    assert adv_neg.tolist() == pytest.approx([0, -2 / 3])
 
 
 def test_uniform_group_of_the_whole_pool_is_the_same_as_all() -> None:

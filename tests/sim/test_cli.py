@@ -74,7 +74,7 @@ def test_runs_as_a_module() -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["compare", "analyze", "show"])
+@pytest.mark.parametrize("command", ["compare", "analyze", "show", "frontier", "when-adaptive-pays"])
 def test_help_of_commands(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -104,6 +104,36 @@ def test_compare_by_default(tmp_path: Path) -> None:
     with (tmp_path / "compare.csv").open(newline="") as lines:
         assert [row["policy"] for row in csv.DictReader(lines)][1:] == ["reinforce-ada-pos", "reinforce-ada-balance"]
     assert json.loads((tmp_path / "compare.json").read_text())["configuration"]["batches"] == 4
+
+
+def test_compare_tells_the_efficiency(tmp_path: Path) -> None:
+    options = ("--objective", "log", "--noise-ratio", "10", "--update-cost", "10", "--at-least", "1/16")
+    result = compared(tmp_path, *options, "--policy", "dr-grpo", "--policy", "reinforce-ada-balance")
+    assert "objective log, noise ratio 10, update cost 10, in the two-component score model" in " ".join(
+        result.stdout.split()
+    )
+    data = json.loads((tmp_path / "compare.json").read_text())
+    assert data["efficiency_reference"] == "grpo (4 responses per prompt)"
+    assert data["configuration"]["score_model"]["update_cost"] == 10
+    plain, balance = data["policies"]
+    # DESIGN, section 3: 1.32 times the efficiency of r - group mean.
+    assert balance["efficiency"] / plain["efficiency"] == pytest.approx(1.32, rel=0.03)
+    with (tmp_path / "compare.csv").open(newline="") as lines:
+        assert float(list(csv.DictReader(lines))[1]["efficiency_ratio"]) == balance["efficiency_ratio"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--objective", "loog"], "unknown objective 'loog'; did you mean 'log'?"),
+        (["--noise-ratio", "x"], "a noise ratio is written as one number"),
+        (["--update-cost", "nan"], "update_cost must be a finite number in [0, inf]; got nan"),
+    ],
+)
+def test_settings_of_the_efficiency_are_checked(arguments: list[str], message: str, tmp_path: Path) -> None:
+    result = compared(tmp_path, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
 
 
 def test_compare_draws_figures(tmp_path: Path) -> None:
@@ -233,6 +263,23 @@ def test_analyze_json_is_exact() -> None:
     derived = (20.9624819855, 2.6203102482, 0.9656631618, 0.8435766260, 0.0321308540)
     assert [rows[3][field] for field in FIELDS[2:7]] == pytest.approx(derived, abs=1e-9)
     assert '"pass_rate": 0.10000000000000001' in result.stdout
+
+
+def test_a_verifier_that_errs_reaches_analyze_and_compare(tmp_path: Path) -> None:
+    result = run("analyze", "--json", "--policy", "rloo", "--pass-rate", "0.5", "--false-positive", "0.1")
+    row = json.loads(result.stdout)[0]
+    # RLOO has w = 1 for the rewards it sees; 1 - 0.1 of that is left of the true gradient. They come at rate 0.55.
+    assert row["gradient_weight"] == pytest.approx(0.9, abs=1e-12)
+    assert row["pool_mean_bias"] == pytest.approx(0.05, abs=1e-12)
+    result = compared(tmp_path, "--policy", "rloo", "--false-negative", "0.25", "--json")
+    data = json.loads(result.stdout)
+    assert data["policies"][0]["weights"]["0.5"] == pytest.approx(0.75, abs=1e-12)
+    # The bias, -0.25 p, is largest at p = 1.
+    assert data["policies"][0]["largest_bias"] == pytest.approx(-0.25, abs=1e-12)
+    assert data["configuration"]["score_model"]["false_negative"] == 0.25
+    refused = run("analyze", "--false-positive", "0.6", "--false-negative", "0.4")
+    assert refused.exit_code == 2
+    assert "must be less than 1" in refused.stderr
 
 
 def test_analyze_as_a_table() -> None:

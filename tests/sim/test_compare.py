@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from ada_bandit import Beta, Grid, Policy, Positive, Rounds
+from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Law
 from sim.compare import Comparison, compare, findings
 from sim.plots import FIGURES, write_figures
+from sim.score_model import ScoreModel
 from sim.sources import Source, from_array
 
 NAMES = ("grpo", "reinforce-ada-pos", "reinforce-ada-balance")
@@ -72,6 +74,21 @@ def test_reference_of_cost() -> None:
     assert without.rows[0].cost == pytest.approx(without.rows[0].responses / 4)
 
 
+def test_efficiency_is_relative_to_grpo() -> None:
+    model = ScoreModel("log", (0.5, 4.0), 2.0)
+    policies = [Policy.preset("reinforce-ada-pos"), Policy.preset("grpo", group_size=8), Policy.preset("rloo")]
+    comparison = compare(policies, source(Beta(0.5, 1)), batches=0, model=model)
+    assert comparison.efficiency_reference == "grpo:group_size=8 (8 responses per prompt)"
+    values = [gradient_efficiency(policy, Beta(0.5, 1), (0.5, 4.0), "log", 2.0).value for policy in policies]
+    assert [row.efficiency for row in comparison.rows] == values
+    assert [row.efficiency_ratio for row in comparison.rows] == pytest.approx([value / values[1] for value in values])
+    without = of_presets(Beta(0.5, 1), "reinforce-ada-pos", prompts=0)
+    assert without.efficiency_reference == "grpo (4 responses per prompt)"
+    assert any("noise ratio 1, update cost 0" in note and "a guide, not a law" in note for note in without.notes)
+    (nothing,) = of_presets(Grid([0.0]), "grpo", prompts=0).rows
+    assert (nothing.efficiency, nothing.efficiency_ratio) == (0.0, None)
+
+
 def test_simulation_agrees() -> None:
     comparison = of_presets(Beta(0.5, 1.5), prompts=512, batches=100)
     for row in comparison.rows:
@@ -97,7 +114,7 @@ def test_progress_and_seed() -> None:
 def test_nothing_to_simulate(prompts: int, batches: int, words: str) -> None:
     comparison = of_presets(Beta(1, 1), prompts=prompts, batches=batches)
     assert all(row.simulated == {} for row in comparison.rows)
-    assert comparison.notes == (f"{words}: nothing simulated, exact values only",)
+    assert comparison.notes[-1] == f"{words}: nothing simulated, exact values only"
     json.dumps(comparison.to_dict(), allow_nan=False)
 
 

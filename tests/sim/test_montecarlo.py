@@ -179,3 +179,16 @@ print(allocator.groups().ids.tolist())
     assert outputs[0] == outputs[1]
     cells = simulate(Policy(rule=Balance(4), budget=Rounds(3, 5), group_size=4), np.linspace(0, 1, 30), seed=4).cells
     assert str(cells.tolist()) in outputs[0]
+
+
+def test_a_verifier_that_errs_is_simulated_as_the_exact_analysis_says() -> None:
+    noise = {"false_positive": 0.03, "false_negative": 0.2}
+    exact = analyze_law(POLICIES["balance (8, 4)"], Beta(0.5, 1), **noise)
+    seen = simulate_law(POLICIES["balance (8, 4)"], Beta(0.5, 1), batches=400, seed=2, **noise)  # type: ignore[arg-type]
+    assert abs(seen.samples - exact["expected_samples"]) < 5 * seen.samples_se
+    assert abs(seen.signal - exact["signal_probability"]) < 5 * seen.signal_se
+    # It matters: without errors the values lie elsewhere.
+    clean = analyze_law(POLICIES["balance (8, 4)"], Beta(0.5, 1))
+    assert abs(clean["expected_samples"] - exact["expected_samples"]) > 20 * seen.samples_se
+    with pytest.raises(InputError, match="false_positive"):
+        simulate_law(POLICIES["grpo"], Beta(1, 1), false_positive=-0.1)

@@ -1,0 +1,328 @@
+"""Empirical Bayes: the optimal policy under a prior that is learned while training.
+
+Starts from a stated prior, refits the pass-rate law from the latest pools every few steps, and
+recompiles its tables. Where a memory knows a prompt from earlier steps, the prompt is sampled
+under its own posterior. All prompts of a step share one price of a response, so that the step
+as a whole buys the most progress for its cost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ada_bandit._types import FloatArray, IntArray
+from ada_bandit.allocator import Allocator
+from ada_bandit.efficiency import NoiseRatio, Objective
+from ada_bandit.errors import InputError, ProtocolError, check_count
+from ada_bandit.laws import Beta, Grid, Law, law_from_dict
+from ada_bandit.memory import PassRateMemory, default_grid, fit_prior
+from ada_bandit.optimal import StoppingProblem
+from ada_bandit.policy import Policy
+
+__all__ = ["EmpiricalBayes"]
+
+_STRENGTHS = (2.0, 6.0, 18.0)
+_BANDS = 9
+# A law of its own gains about half its effective number of parameters in log-likelihood by chance;
+# on pools of up to 32 that number is below ten.
+_CHANCE = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """The pools of a step; every array is `[prompt]`."""
+
+    pos: IntArray
+    neg: IntArray
+    known_pos: FloatArray
+    known_neg: FloatArray
+    """What the memory held of the prompts when the step was sampled."""
+    keys: list[Hashable] | None
+    """The prompts, where the memory knows them."""
+
+
+class EmpiricalBayes:
+    """The preset ``bayes`` as a run sees it: ask it for each step's allocator, then show it the step.
+
+    Parameters
+    ----------
+    prior
+        Pass-rate law before the first step.
+    objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens
+        As in `ada_bandit.optimal.solve`.
+    refit_every
+        Steps between two fits of the law.
+    window
+        Steps whose pools a fit looks at, at the most; fewer where the law has drifted.
+    memory
+        What is remembered of prompts that come back; nothing unless given.
+
+    Examples
+    --------
+    >>> from ada_bandit import uniform
+    >>> sampler = EmpiricalBayes(noise_ratio=10.0, samples=4)
+    >>> for step in range(3):
+    ...     allocator = sampler.allocator(prompts=64, seed=step)
+    ...     while request := allocator.ask():
+    ...         allocator.tell(request.ids, uniform(step, 0, request.prompts, request.draws) < 0.3)
+    ...     sampler.observe(allocator)
+    >>> sampler.steps
+    3
+    """
+
+    def __init__(
+        self,
+        prior: Law | None = None,
+        *,
+        objective: Objective = "mean",
+        noise_ratio: NoiseRatio = 1.0,
+        samples: int = 1,
+        max_samples: int = 32,
+        group_size: int | None = None,
+        update_cost: float = 0.0,
+        mean_response_tokens: tuple[float, float] = (1.0, 1.0),
+        refit_every: int = 4,
+        window: int = 32,
+        memory: PassRateMemory | None = None,
+    ) -> None:
+        self.prior: Law = Beta(1.0, 1.0) if prior is None else law_from_dict(prior)
+        self.refit_every = check_count("refit_every", refit_every)
+        self.memory = memory
+        self.steps = 0
+        self._options = {
+            "objective": objective,
+            "noise_ratio": noise_ratio,
+            "samples": samples,
+            "max_samples": max_samples,
+            "group_size": group_size,
+            "update_cost": update_cost,
+            "mean_response_tokens": mean_response_tokens,
+            "utility": "gradient",
+        }
+        self._pools: deque[_Step] = deque(maxlen=check_count("window", window))
+        self._problem = self._pose(self.prior)
+        self._policy: Policy | None = None
+
+    def _pose(self, prior: Law) -> StoppingProblem:
+        return StoppingProblem(prior, **self._options)  # type: ignore[arg-type]
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of a prompt that was never seen, under the present law."""
+        if self._policy is None:
+            self._policy = self._problem.solution(self._problem.best_price(), "bayes").policy
+        return self._policy
+
+    def allocator(self, prompts: int, seed: int = 0, keys: Sequence[Hashable] | None = None) -> Allocator:
+        """Return the allocator of the next step.
+
+        Parameters
+        ----------
+        prompts
+            Number of prompts.
+        seed
+            As in `Allocator`.
+        keys
+            ``[prompt]`` stable keys, by which the memory knows prompts again.
+
+        Raises
+        ------
+        InputError
+            If the number of keys isn't that of the prompts.
+        """
+        if keys is not None and len(keys) != prompts:
+            msg = f"keys must be one a prompt; got {len(keys)} for {prompts} prompts"
+            raise InputError(msg)
+        if self.memory is None or keys is None or not prompts:
+            return Allocator(self.policy, prompts, seed)
+        history = self.memory.recall(keys)
+        kind, centres = _known_kinds(history.pos, history.neg)
+        sizes = np.bincount(kind, minlength=len(centres))
+        problems = (
+            [self._problem]
+            + [
+                self._pose(self.prior.posterior(pos, neg))  # type: ignore[arg-type]
+                for pos, neg in centres[1:]
+            ]
+        )
+        price = _common_price(problems, sizes)
+        policies = [problem.solution(price, "bayes").policy for problem in problems]
+        return Allocator(_alike(policies), prompts, seed, kind=kind)
+
+    def observe(self, allocator: Allocator, keys: Sequence[Hashable] | None = None) -> None:
+        """Take in a step that has ended: its pools for the law, and for the memory where keys are given.
+
+        Raises
+        ------
+        ProtocolError
+            If a prompt of the step is still running.
+        InputError
+            If a key stands twice, or there is not one a prompt, or none although the step was
+            sampled by what the memory knew.
+        """
+        if not allocator.done:
+            msg = "the step has not ended: go on with ask and tell until the allocator is done"
+            raise ProtocolError(msg)
+        if len(allocator.policies) > 1 and keys is None:
+            msg = "this step was sampled by what the memory knew of its prompts; give observe the same keys, got None"
+            raise InputError(msg)
+        groups = allocator.groups()
+        known = np.zeros((2, allocator.prompts))
+        named = None
+        if self.memory is not None and keys is not None:
+            history = self.memory.recall(keys)
+            self.memory.update(keys, groups.pos, groups.neg)
+            known, named = np.stack([history.pos, history.neg]), list(keys)
+        self._pools.append(_Step(groups.pos, groups.neg, known[0], known[1], named))
+        self.steps += 1
+        if self.steps % self.refit_every == 0:
+            self.refit()
+
+    def refit(self) -> None:
+        """Fit the law now; nothing changes where no pool has a scored response.
+
+        To all pools of the window, unless the law has drifted: where the newest quarter of them
+        is explained better by a law of its own, by more than chance would have it, the older
+        pools are dropped, half of them or all. Where the memory decides how a prompt is sampled,
+        the prompt's pools and what the memory held before them count as one: the stopping rule
+        cancels from their common chance, not from that of the last pool.
+        """
+        pools = list(self._pools)
+        quarter = pools[-max(len(pools) // 4, 1) :]
+        if not any(np.any(step.pos + step.neg) for step in pools):
+            return
+        recent = _joined(quarter)
+        own = self._fit(*recent) if np.any(recent[0] + recent[1]) else None
+        for keep in (len(pools), (len(pools) + 1) // 2, len(quarter)):
+            law = self._fit(*_joined(pools[-keep:]))
+            if own is None or _log_likelihood(own, *recent) - _log_likelihood(law, *recent) <= _CHANCE:
+                break
+        while len(self._pools) > keep:
+            self._pools.popleft()
+        self.prior = law
+        self._problem, self._policy = self._pose(self.prior), None
+
+    def _fit(self, pos: FloatArray, neg: FloatArray) -> Grid:
+        """Fit the law to pools, starting from the present one.
+
+        Only until no law is better by more than chance would have it. Few or short pools leave
+        most of a law open: a prompt's single response tells its mean alone. What they leave open
+        stays as it was, where full maximum likelihood would concentrate on a few rates.
+        """
+        pools = np.count_nonzero(pos + neg)
+        law = fit_prior(pos, neg, start=_on_grid(self.prior), tolerance=_CHANCE / pools)
+        # No rate is ruled out for ever: the memory may know a prompt whose pools say otherwise.
+        return Grid(law.pass_rates, law.weights + 1e-6 / law.weights.size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state: plain values and arrays, restored by `load_state_dict`."""
+        return {
+            "prior": self.prior.to_dict(),
+            "steps": self.steps,
+            "pools": [dict(vars(step)) for step in self._pools],
+            "memory": None if self.memory is None else self.memory.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state of a sampler that was built with the same options.
+
+        Raises
+        ------
+        InputError
+            If the state lacks a part, or one of the two has a memory and the other has not.
+        """
+        missing = [key for key in self.state_dict() if key not in state]
+        if missing:
+            msg = f"the state lacks {', '.join(missing)}; pass what state_dict() returned"
+            raise InputError(msg)
+        if (self.memory is None) != (state["memory"] is None):
+            has = "no memory" if state["memory"] is None else "a memory"
+            msg = f"the state has {has} and this sampler differs; build it with the same options"
+            raise InputError(msg)
+        if self.memory is not None:
+            self.memory.load_state_dict(state["memory"])
+        self.prior = law_from_dict(state["prior"])
+        self.steps = int(state["steps"])
+        self._pools.clear()
+        self._pools.extend(_Step(**step) for step in state["pools"])
+        self._problem, self._policy = self._pose(self.prior), None
+
+
+def _joined(steps: Iterable[_Step]) -> tuple[FloatArray, FloatArray]:
+    """Return the counts of all pools; those of one key, and what was known before the first of them, as one."""
+    loose, joined = [np.zeros((0, 2))], dict[Hashable, FloatArray]()
+    for step in steps:
+        counts = np.stack([step.pos, step.neg], axis=1).astype(np.float64)
+        if step.keys is None:
+            loose.append(counts)
+            continue
+        known = np.stack([step.known_pos, step.known_neg], axis=1)
+        for key, new, before in zip(step.keys, counts, known, strict=True):
+            joined[key] = new + joined.get(key, before)
+    pos, neg = np.concatenate([*loose, np.reshape(list(joined.values()), (-1, 2))]).T
+    return pos, neg
+
+
+def _on_grid(law: Law) -> Grid:
+    """Return the law on the grid of fits, each pass rate with the mass that lies nearest to it."""
+    rates = default_grid()
+    if isinstance(law, Grid) and np.array_equal(law.pass_rates, rates):
+        return law
+    edges = np.concatenate([[0.0], (rates[1:] + rates[:-1]) / 2, [1.0]])
+    return Grid(rates, [law.probability(low, high) for low, high in zip(edges[:-1], edges[1:], strict=True)])
+
+
+def _log_likelihood(law: Law, pos: FloatArray, neg: FloatArray) -> float:
+    return float(law.log_evidence(pos, neg).sum())
+
+
+def _known_kinds(pos: FloatArray, neg: FloatArray) -> tuple[IntArray, list[tuple[float, float]]]:
+    """Sort prompts into kinds of like knowledge: unseen ones first, then by strength and rate.
+
+    Returns the kind of each prompt and each kind's mean counts. The bands are even in
+    arcsin(sqrt(rate)), where a rate's standard error is the same everywhere.
+    """
+    total = pos + neg
+    strength = np.searchsorted(_STRENGTHS, total, side="right")
+    rate = pos / np.maximum(total, 1e-300)
+    band = np.minimum((np.arcsin(np.sqrt(rate)) / (np.pi / 2) * _BANDS).astype(np.int64), _BANDS - 1)
+    label = np.where(total > 0, 1 + strength * _BANDS + band, 0)
+    found = np.unique(np.append(label, 0))
+    kind = np.searchsorted(found, label)
+    centres = [(0.0, 0.0)]
+    centres += [(float(pos[kind == k].mean()), float(neg[kind == k].mean())) for k in range(1, found.size)]
+    return kind.astype(np.int64), centres
+
+
+def _common_price(problems: Sequence[StoppingProblem], sizes: npt.ArrayLike) -> float:
+    """Return the largest ratio of summed utility to summed cost, by Dinkelbach's iteration."""
+    weights = np.asarray(sizes, dtype=np.float64)
+    price = 0.0
+    while True:
+        parts = np.array([problem.at_price(price)[:2] for problem in problems])
+        utility, cost = weights @ parts
+        ratio = float(utility / cost) if cost > 0 else 0.0
+        if ratio <= price * (1 + 1e-12):
+            return price
+        price = ratio
+
+
+def _alike(policies: Sequence[Policy]) -> Sequence[Policy]:
+    """Return the policies with one kind of group rule, as the prompts of a step must share it."""
+    if len({policy.group.name for policy in policies}) == 1:
+        return policies
+    from dataclasses import replace
+
+    from ada_bandit.groups import SplitTable
+
+    def as_table(policy: Policy) -> Policy:
+        tables = policy.tables
+        return replace(policy, group=SplitTable(tables.keep_pos, tables.keep_neg))
+
+    return [as_table(policy) for policy in policies]

@@ -1,0 +1,183 @@
+"""``python -m sim replay``: policies on logged rollouts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace as change
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sim.options import (
+    POLICIES,
+    FiguresOption,
+    JsonOption,
+    PolicyOption,
+    RulesOption,
+    escape,
+    make_folder,
+    new_table,
+    output_console,
+    plain_errors,
+    print_notes,
+    print_written,
+    progress,
+    write_files,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sim.logs import Order
+    from sim.replay import Replay, Span
+
+__all__ = ["replay"]
+
+
+@plain_errors
+def replay(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Logged rollouts: .jsonl with prompt_id, rewards in logged order and, where known, tokens; or counts: "
+            ".csv or .parquet with prompt_id, correct, total and, where known, mean_response_tokens.",
+            show_default=False,
+        ),
+    ],
+    policy: PolicyOption = None,
+    rules: RulesOption = None,
+    shuffle: Annotated[
+        bool,
+        typer.Option("--shuffle", help="Draw rewards in random orders without replacement, as counts always are."),
+    ] = False,
+    bootstrap: Annotated[
+        bool,
+        typer.Option(
+            "--bootstrap",
+            help="Draw with replacement, so that no log ends; takes correct/total of each prompt as its pass rate.",
+        ),
+    ] = False,
+    repeats: Annotated[
+        int | None,
+        typer.Option(min=1, help="Random orders to replay; 20 by default.", show_default=False),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="REWARD",
+            help="A response is correct when its reward exceeds this; the policy's own threshold by default.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the orders and of the groups.")] = 0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for replay.csv, replay.json and the figure.")] = Path(
+        "out/replay"
+    ),
+    figures: FiguresOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Replay logged rollouts: what each policy would have cost, and what it would have caught.
+
+    \b
+    Examples:
+      python -m sim replay rollouts.jsonl
+      python -m sim replay rollouts.jsonl --shuffle --policy mine.toml --policy grpo
+      python -m sim replay counts.csv --repeats 100
+      python -m sim replay counts.csv --bootstrap
+    """  # noqa: D301 - \b keeps the lines of the examples apart
+    from sim.logs import read_log
+    from sim.policies import read_policies
+    from sim.replay import ORDERS
+    from sim.replay import replay as run
+    from sim.replay_figure import write_figure
+
+    order = _order(shuffle=shuffle, bootstrap=bootstrap)
+    policies = read_policies(policy or POLICIES, rules or ())
+    log = read_log(file)
+    folder = make_folder(out)
+    passes = repeats or ORDERS if order or not log.ordered else 1
+    with progress("replaying", passes * len(log.prompt_ids) * len(policies)) as (advance, describe):
+        result = run(
+            policies,
+            log,
+            label=file.name,
+            order=order,
+            repeats=repeats,
+            seed=seed,
+            threshold=threshold,
+            progress=advance,
+        )
+        describe("drawing the figure" if figures else "writing")
+        text = json.dumps(result.to_dict(), indent=2, allow_nan=False)
+        texts = {"replay.csv": result.to_csv(), "replay.json": text + "\n"}
+        written = write_files(folder, texts, partial(write_figure, result) if figures else None)
+    if as_json:
+        sys.stdout.write(text + "\n")
+        return
+    console = output_console()
+    console.print(f"[bold]Log:[/bold] {escape(result.label)}", highlight=False)
+    for table in _tables(result):
+        console.print()
+        console.print(table)
+    print_notes((f"cost is relative to {result.reference}", *result.notes), console)
+    print_written(folder, written, console)
+
+
+def _order(*, shuffle: bool, bootstrap: bool) -> Order | None:
+    from ada_bandit.errors import InputError
+    from sim.logs import Order
+
+    if shuffle and bootstrap:
+        msg = "--shuffle draws without replacement and --bootstrap with it; give one of them"
+        raise InputError(msg)
+    return Order.shuffled if shuffle else Order.bootstrap if bootstrap else None
+
+
+def _tables(result: Replay) -> Iterator[Table]:
+    """Give the replay as tables that each fit 100 columns with ranges and spreads, 80 without."""
+    rows, prompts, digits = result.rows, len(result.log.prompt_ids), 0 if result.repeats == 1 else 1
+    table = new_table("Cost", "policy", "responses\nper prompt", "cost", "rounds\nper prompt", "censored\nprompts")
+    for row in rows:
+        cost = change(row.cost, spread=None)
+        cells = (
+            _cell(row.responses, 2),
+            _cell(cost, 2),
+            _cell(row.rounds, 2),
+            f"{row.censored:.{digits}f} of {prompts}",
+        )
+        table.add_row(escape(row.policy), *cells)
+    yield table
+
+    if any(row.tokens is not None for row in rows):
+        table = new_table("Tokens", "policy", "tokens\nper prompt", "cost in\ntokens")
+        for row in rows:
+            table.add_row(escape(row.policy), _cell(row.tokens, 0), _cell(row.token_cost, 2))
+        yield table
+
+    table = new_table(
+        "Signal and pass rate", "policy", "signal", "of n plain\nresponses", "unbiased\npass rate", "of the\nlog"
+    )
+    for row in rows:
+        plain = "-" if row.plain_no_signal is None else f"{1 - row.plain_no_signal:.3f}"
+        cells = (_cell(row.signal, 3), plain, _cell(row.pass_rate, 3), f"{row.log_pass_rate:.3f}")
+        table.add_row(escape(row.policy), *cells)
+    yield table
+
+    title = "Exits: a prompt that is not resolved is exhausted"
+    table = new_table(title, "policy", "resolved", "short of\npositives", "short of\nnegatives")
+    for row in rows:
+        spans = (row.resolved, row.short_of_positives, row.short_of_negatives)
+        table.add_row(escape(row.policy), *(_cell(span, 3) for span in spans))
+    yield table
+
+
+def _cell(span: Span | None, digits: int) -> str:
+    if span is None:
+        return "-"
+    text = f"{span.low:.{digits}f}" if span.known else f"{span.low:.{digits}f} to {span.high:.{digits}f}"
+    return text if span.spread is None else f"{text} ± {span.spread:.{digits}f}"
