@@ -9,9 +9,9 @@ update, and with what weight? A policy answers with a few tables over one lattic
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ada_bandit.advantages import group_mean, group_std, leave_one_out, pool_mean, unbiased
+from ada_bandit.advantages import calibrated, group_mean, group_std, leave_one_out, pool_mean, unbiased
 from ada_bandit.budgets import Rounds, Stages
-from ada_bandit.calibration import calibrated
+from ada_bandit.calibration import calibrate
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import AdaBanditError
 from ada_bandit.estimators import compare_estimators
@@ -53,6 +53,7 @@ __all__ = [
     "analyze",
     "analyze_law",
     "bayes_policy",
+    "calibrate",
     "calibrated",
     "compare_estimators",
     "exit_rule",

@@ -10,20 +10,26 @@ The names are those of policy files, hence their lower case.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ada_bandit._parts import build, check_table, look_up, plain
 from ada_bandit._types import BoolArray, FloatArray, IntArray
-from ada_bandit.errors import InputError, check_count, check_number
+from ada_bandit.errors import InputError, ProtocolError, check_count, check_number
+from ada_bandit.laws import Beta, Law, law_from_dict
+
+if TYPE_CHECKING:
+    from ada_bandit.policy import Policy
 
 __all__ = [
     "Advantage",
     "Cell",
     "advantage_from_dict",
+    "calibrated",
     "group_mean",
     "group_std",
     "leave_one_out",
@@ -64,6 +70,8 @@ class Advantage(ABC):
     name: ClassVar[str]
     uses_rewards: ClassVar[bool] = True
     """Whether the rule is a function of rewards, so that shaped rewards apply as they are."""
+    needs_paths: ClassVar[bool] = False
+    """Whether the rule depends on how the draws table leads to a cell, and so needs one."""
 
     @abstractmethod
     def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
@@ -90,6 +98,10 @@ class Advantage(ABC):
             If the rule weighs correctness, not rewards.
         """
         raise NotImplementedError(self.name)
+
+    def bound(self, policy: Policy) -> Advantage:  # noqa: ARG002 - most rules are the same for every policy
+        """Return the rule as it is under a policy's draws and keeps; the rule itself unless it depends on them."""
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description of plain values, read back by `advantage_from_dict`."""
@@ -293,6 +305,7 @@ class unbiased(Advantage):  # noqa: N801 - the name in policy files
 
     name: ClassVar[str] = "unbiased"
     uses_rewards: ClassVar[bool] = False
+    needs_paths: ClassVar[bool] = True
     baseline: float = 0.5
     """b, in [0, 1]; 0 weighs positives alone, 1 negatives alone."""
 
@@ -337,6 +350,44 @@ class table(Advantage):  # noqa: N801 - the name in policy files
         )
 
 
+@dataclass(frozen=True)
+class calibrated(Advantage):  # noqa: N801 - the name in policy files
+    """Weights with w(p) = f'(p) for an objective f of your choice, at the least second moment.
+
+    Solved for when the policy is compiled; `ada_bandit.calibrate` does the same and reports how
+    well the objective is hit.
+    """
+
+    name: ClassVar[str] = "calibrated"
+    uses_rewards: ClassVar[bool] = False
+    needs_paths: ClassVar[bool] = True
+    objective: str | Callable[[FloatArray], npt.ArrayLike]
+    """``"mean"``, ``"log"``, ``"pass@k"``, ``"truncated-log"``, or f' as a function."""
+    prior: Law = field(default_factory=lambda: Beta(1.0, 1.0))
+    """Pass-rate law that the second moment is averaged over."""
+    tolerance: float = 0.05
+    """The largest miss |w(p) - f'(p)| on [0.05, 0.95] that is accepted."""
+    on_miss: Literal["raise", "warn"] = "raise"
+    """What to do where the policy can't come within the tolerance."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prior", law_from_dict(self.prior))
+        object.__setattr__(self, "tolerance", check_number("tolerance", self.tolerance, 0))
+
+    def bound(self, policy: Policy) -> Advantage:
+        from ada_bandit.calibration import calibrate
+
+        found = calibrate(policy, self.objective, self.prior, self.tolerance, on_miss=self.on_miss)
+        return found.policy.advantage
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002 - the cell does not suffice
+        msg = "calibrated advantages depend on the policy's draws: compile them with Policy.tables"
+        raise ProtocolError(msg)
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self) | {"prior": self.prior.to_dict()}
+
+
 def advantage_from_dict(data: Any) -> Advantage:
     """Build an advantage rule from its name, a table with its name, or its class; or pass one through.
 
@@ -348,9 +399,13 @@ def advantage_from_dict(data: Any) -> Advantage:
     if isinstance(data, Advantage):
         return data
     if isinstance(data, type) and issubclass(data, Advantage):
-        return data()
+        try:
+            return data()
+        except TypeError as error:
+            msg = f"the advantage {data.name!r} needs values of its own: call it, as in {data.name}(...)"
+            raise InputError(msg) from error
     kinds: dict[str, type[Advantage]] = {
         rule.name: rule
-        for rule in (pool_mean, group_mean, group_std, leave_one_out, max_rl, pkpo, ngrpo, unbiased, table)
+        for rule in (pool_mean, group_mean, group_std, leave_one_out, max_rl, pkpo, ngrpo, unbiased, calibrated, table)
     }
     return build("advantage", kinds, data, "{name = 'group_std', eps = 1e-4}")

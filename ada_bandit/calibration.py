@@ -25,14 +25,14 @@ import numpy.typing as npt
 
 from ada_bandit._lattice import first_part_law, log_factorials
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.advantages import table
+from ada_bandit.advantages import pool_mean, table
 from ada_bandit.efficiency import Objective, check_prior, objective_slope
 from ada_bandit.errors import InputError, check_number, check_pass_rates, unknown_name
 from ada_bandit.exact import analyze, binomial_rows, check_policy, diagonal
 from ada_bandit.laws import Law
 from ada_bandit.policy import Policy
 
-__all__ = ["Calibration", "calibrated"]
+__all__ = ["Calibration", "calibrate"]
 
 _RANGE = (0.05, 0.95)
 # Of singular values below this share of the largest one nothing is left but rounding.
@@ -66,7 +66,7 @@ class Calibration:
     """Whether w = f' as polynomials, at every p in [0, 1], to rounding."""
 
 
-def calibrated(
+def calibrate(
     policy: Policy,
     objective: Objective,
     prior: Law,
@@ -117,11 +117,13 @@ def calibrated(
 
     Examples
     --------
-    >>> from ada_bandit import Beta, Policy, calibrated
-    >>> found = calibrated(Policy.preset("reinforce-ada-balance"), "mean", Beta(1, 1))
+    >>> from ada_bandit import Beta, Policy, calibrate
+    >>> found = calibrate(Policy.preset("reinforce-ada-balance"), "mean", Beta(1, 1))
     >>> found.exact, round(found.second_moment, 4)
     (True, 0.5751)
     """
+    # The policy's own advantage may be one that waits for this very calibration.
+    policy = replace(policy, advantage=pool_mean()) if isinstance(policy, Policy) else policy
     check_policy(policy)
     check_prior(prior)
     tolerance = check_number("tolerance", tolerance, 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -275,7 +276,7 @@ def _on_grid(law: Law) -> Grid:
     if isinstance(law, Grid) and np.array_equal(law.pass_rates, rates):
         return law
     edges = np.concatenate([[0.0], (rates[1:] + rates[:-1]) / 2, [1.0]])
-    return Grid(rates, [law.probability(low, high) for low, high in zip(edges[:-1], edges[1:], strict=True)])
+    return Grid(rates, [law.probability(low, high) for low, high in pairwise(edges.tolist())])
 
 
 def _log_likelihood(law: Law, pos: FloatArray, neg: FloatArray) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ada_bandit.advantages import Advantage, advantage_from_dict, pool_mean, unbiased
+from ada_bandit.advantages import Advantage, advantage_from_dict, pool_mean
 from ada_bandit.budgets import BatchBudget, Budget, budget_from_dict
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
 from ada_bandit.groups import All, Balanced, GroupRule, group_from_dict
@@ -65,10 +65,10 @@ class Policy:
         if not isinstance(self.name, str):
             msg = f"name must be text; got {self.name!r}"
             raise InputError(msg)
-        if isinstance(self.budget, BatchBudget) and isinstance(self.advantage, unbiased):
+        if isinstance(self.budget, BatchBudget) and self.advantage.needs_paths:
             msg = (
-                f"the advantage 'unbiased' counts the paths of one prompt's draws table, and the shared budget "
-                f"{self.budget.name!r} has none; use another advantage, such as 'leave_one_out'"
+                f"the advantage {self.advantage.name!r} depends on the paths of one prompt's draws table, "
+                f"and the shared budget {self.budget.name!r} has none; use another advantage, such as 'leave_one_out'"
             )
             raise InputError(msg)
         most = self.budget.max_samples
@@ -91,6 +91,11 @@ class Policy:
     def label(self) -> str:
         """The name, or a short description where there is none."""
         return self.name or f"{self.rule.name}, {self.budget.sizes[0]} x {len(self.budget.sizes)}, n = {self.n}"
+
+    @cached_property
+    def bound_advantage(self) -> Advantage:
+        """The advantage rule, solved for under this policy's draws where it depends on them."""
+        return self.advantage.bound(self)
 
     @cached_property
     def tables(self) -> Tables:

@@ -91,7 +91,7 @@ def compile_tables(policy: Policy) -> Tables:
 
     def advantages(kept_pos: IntArray, kept_neg: IntArray) -> tuple[FloatArray, FloatArray]:
         cell = Cell(pos, neg, kept_pos, kept_neg, mean_pos, mean_neg, estimate, policy.n)
-        return policy.advantage.of_classes(cell)
+        return policy.bound_advantage.of_classes(cell)
 
     if random_split:
         adv_pos, adv_neg, signal = np.zeros((3, *pos.shape))
@@ -180,7 +180,7 @@ def class_advantages(
     """
     expected = _expected_split(policy, pos, neg)
     cell = Cell(pos, neg, keep_pos, keep_neg, *expected, policy.tables.estimate[pos, neg], policy.n)
-    return policy.advantage.of_classes(cell)
+    return policy.bound_advantage.of_classes(cell)
 
 
 def _split_law(pos: IntArray, neg: IntArray, keep: IntArray) -> list[FloatArray]:

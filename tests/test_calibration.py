@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from ada_bandit.advantages import table, unbiased
+from ada_bandit.advantages import calibrated, table, unbiased
+from ada_bandit.allocator import Allocator
 from ada_bandit.budgets import Rounds, Stages
-from ada_bandit.calibration import calibrated
+from ada_bandit.calibration import calibrate
 from ada_bandit.errors import InputError
 from ada_bandit.exact import analyze
 from ada_bandit.groups import All, SplitTable, Uniform
 from ada_bandit.laws import Beta, Grid, Law
 from ada_bandit.policy import Policy
 from ada_bandit.rules import Balance, Never, Positive, Quota, Table
+from ada_bandit.shared import Neyman
 
 Array = npt.NDArray[np.float64]
 
@@ -64,7 +66,7 @@ def unit_weights(policy: Policy, rates: Array) -> tuple[Array, list[tuple[str, t
     ],
 )
 def test_mean_has_weight_one_at_less_variance_than_any_unbiased_baseline(policy: Policy, prior: Law) -> None:
-    found = calibrated(policy, "mean", prior, tolerance=0)
+    found = calibrate(policy, "mean", prior, tolerance=0)
     assert found.exact
     np.testing.assert_allclose(analyze(found.policy, EVERYWHERE).gradient_weight, 1, atol=1e-8)
     assert found.largest_miss < 1e-8
@@ -80,7 +82,7 @@ def test_mean_has_weight_one_at_less_variance_than_any_unbiased_baseline(policy:
 )
 def test_mean_halves_the_second_moment_of_unbiased(policy: Policy, mean: float, baseline: float, value: float) -> None:
     # Under Beta(1, 1), against the best of a hundred constant baselines.
-    assert calibrated(policy, "mean", Beta(1, 1)).second_moment == pytest.approx(mean, abs=5e-5)
+    assert calibrate(policy, "mean", Beta(1, 1)).second_moment == pytest.approx(mean, abs=5e-5)
     moments = {b: second_moment(replace(policy, advantage=unbiased(b)), Beta(1, 1)) for b in (0.46, 0.48, 0.5, 0.52)}
     assert min(moments, key=lambda b: moments[b]) == baseline
     assert moments[baseline] == pytest.approx(value, abs=5e-5)
@@ -89,7 +91,7 @@ def test_mean_halves_the_second_moment_of_unbiased(policy: Policy, mean: float, 
 @pytest.mark.parametrize("prior", [Beta(1, 3), Beta(0.5, 1)])
 def test_the_best_baseline_of_one_response_is_the_prior_mean(prior: Law) -> None:
     policy = Policy(Never(), Rounds(1), group=All())
-    found = calibrated(policy, "mean", prior)
+    found = calibrate(policy, "mean", prior)
     tables, mean = found.policy.tables, prior.mean
     assert tables.adv_pos[1, 0] == pytest.approx(1 - mean, rel=1e-12)
     assert tables.adv_neg[0, 1] == pytest.approx(-mean, rel=1e-12)
@@ -123,7 +125,7 @@ def test_solution_is_the_least_norm_of_a_second_set_of_equations(
 
     # A rule that ends the sampling early leaves only polynomials of a lower degree.
     with nullcontext() if solved else pytest.warns(UserWarning, match="no advantages bring w"):
-        found = calibrated(policy, f"pass@{k}", prior, tolerance=1e-6, on_miss="warn")
+        found = calibrate(policy, f"pass@{k}", prior, tolerance=1e-6, on_miss="warn")
     assert found.exact == solved
     if not solved:
         return
@@ -135,7 +137,7 @@ def test_solution_is_the_least_norm_of_a_second_set_of_equations(
 @pytest.mark.parametrize("policy", [POS, BALANCE, Policy(Balance(4), Rounds(1, 128), group_size=4)])
 @pytest.mark.parametrize("k", [2, 8, 32])
 def test_pass_at_k_is_hit_everywhere(policy: Policy, k: int) -> None:
-    found = calibrated(policy, f"pass@{k}", Beta(0.5, 1), tolerance=1e-8)
+    found = calibrate(policy, f"pass@{k}", Beta(0.5, 1), tolerance=1e-8)
     assert found.exact
     weight = analyze(found.policy, EVERYWHERE).gradient_weight
     np.testing.assert_allclose(weight, k * (1 - EVERYWHERE) ** (k - 1), atol=1e-9 * k)
@@ -144,7 +146,7 @@ def test_pass_at_k_is_hit_everywhere(policy: Policy, k: int) -> None:
 @pytest.mark.parametrize("policy", [POS, BALANCE])
 @pytest.mark.parametrize("tolerance", [1.0, 0.05, 0.002])
 def test_log_is_hit_within_the_reported_tolerance(policy: Policy, tolerance: float) -> None:
-    found = calibrated(policy, "log", Beta(0.5, 1), tolerance)
+    found = calibrate(policy, "log", Beta(0.5, 1), tolerance)
     assert not found.exact
     assert found.largest_miss <= tolerance
     # Between the points of the grid as well, seen by the exact analysis of the policy it returns.
@@ -156,17 +158,17 @@ def test_log_is_hit_within_the_reported_tolerance(policy: Policy, tolerance: flo
 
 def test_log_has_a_price_that_rises_as_the_tolerance_narrows() -> None:
     tolerances = [2.0, 0.5, 0.05, 0.01, 1e-3]
-    moments = [calibrated(BALANCE, "log", Beta(1, 1), tolerance).second_moment for tolerance in tolerances]
+    moments = [calibrate(BALANCE, "log", Beta(1, 1), tolerance).second_moment for tolerance in tolerances]
     assert moments == pytest.approx([2.011, 3.831, 5.813, 10.9, 2640], rel=0.02)
     assert (np.diff(moments) > 0).all()
 
 
 def test_log_within_a_bounded_pool_is_reported() -> None:
-    found = calibrated(BALANCE, "log", Beta(1, 1))
+    found = calibrate(BALANCE, "log", Beta(1, 1))
     p = found.grid
     # No positive ever comes with chance q^32.
     np.testing.assert_allclose(found.reachable, (1 - (1 - p) ** 32) / p, rtol=1e-11)
-    truncated = calibrated(BALANCE, "truncated-log", Beta(1, 1), tolerance=0)
+    truncated = calibrate(BALANCE, "truncated-log", Beta(1, 1), tolerance=0)
     assert truncated.exact
     np.testing.assert_allclose(truncated.weights, found.reachable, rtol=1e-11)
     # A positive that weighs n / keep_pos and a negative that weighs nothing do the same, at more variance.
@@ -179,7 +181,7 @@ def test_log_within_a_bounded_pool_is_reported() -> None:
 
 
 def test_truncated_log_of_a_fixed_pool() -> None:
-    found = calibrated(Policy(Never(), Rounds(5), group=All()), "truncated-log", Beta(2, 2))
+    found = calibrate(Policy(Never(), Rounds(5), group=All()), "truncated-log", Beta(2, 2))
     weight = analyze(found.policy, EVERYWHERE).gradient_weight
     np.testing.assert_allclose(weight, sum((1 - EVERYWHERE) ** i for i in range(5)), rtol=1e-12)
 
@@ -187,7 +189,7 @@ def test_truncated_log_of_a_fixed_pool() -> None:
 def test_least_distance_agrees_with_a_general_solver() -> None:
     policy, prior, tolerance = Policy(Positive(), Rounds(1, 3), group=All()), Beta(1, 1), 0.2
     grid = np.array([0.2, 0.35, 0.5, 0.65, 0.8])
-    found = calibrated(policy, lambda p: 1 / np.sqrt(p), prior, tolerance, pass_rates=grid)
+    found = calibrate(policy, lambda p: 1 / np.sqrt(p), prior, tolerance, pass_rates=grid)
     matrix, names = unit_weights(policy, grid)
     rates, mass = prior.quadrature(5)
     law = {cell: mass @ chance for cell, chance in analyze(policy, rates).exit_law.items()}
@@ -206,15 +208,15 @@ def test_least_distance_agrees_with_a_general_solver() -> None:
 def test_what_is_out_of_reach_is_refused_or_warned_of(objective: Any) -> None:
     policy = Policy(Never(), Rounds(4), group=All())
     with pytest.raises(InputError, match=r"within tolerance = 0\.001 .*\[0\.05, 0\.95\].*Ask for") as caught:
-        calibrated(policy, objective, Beta(1, 1), 1e-3)
+        calibrate(policy, objective, Beta(1, 1), 1e-3)
     assert ("truncated-log" in str(caught.value)) == (objective == "log")
     with pytest.warns(UserWarning, match="miss it by"):
-        found = calibrated(policy, objective, Beta(1, 1), 1e-3, on_miss="warn")
+        found = calibrate(policy, objective, Beta(1, 1), 1e-3, on_miss="warn")
     assert found.largest_miss > 1e-3
     # The tolerance that the message names can be met, and nothing comes much closer: best uniform
     # approximation by polynomials of degree 3, as a linear programme.
     named = float(str(caught.value).split("Ask for ")[1].split()[0])
-    assert calibrated(policy, objective, Beta(1, 1), named).largest_miss <= named
+    assert calibrate(policy, objective, Beta(1, 1), named).largest_miss <= named
     powers = found.grid[:, None] ** np.arange(4)
     one = np.ones((found.grid.size, 1))
     bounds = np.concatenate([found.target, -found.target])
@@ -229,7 +231,7 @@ def test_one_kept_row_is_enough_for_the_mean() -> None:
     policy = Policy(Positive(), Rounds(2, 2), group_size=1)
     with pytest.raises(InputError, match="leaves one out"):
         _ = replace(policy, advantage=unbiased()).tables
-    assert calibrated(policy, "mean", Beta(1, 1)).exact
+    assert calibrate(policy, "mean", Beta(1, 1)).exact
 
 
 def test_keeps_that_rule_the_mean_out() -> None:
@@ -238,28 +240,28 @@ def test_keeps_that_rule_the_mean_out() -> None:
     only[1, 1] = 1
     policy = Policy(Never(), Rounds(2), group_size=2, group=SplitTable(only, 0 * only))
     with pytest.raises(InputError, match="no advantages bring w within"):
-        calibrated(policy, "mean", Beta(1, 1))
+        calibrate(policy, "mean", Beta(1, 1))
     with pytest.warns(UserWarning, match="no advantages bring w within"):
-        found = calibrated(policy, "mean", Beta(1, 1), on_miss="warn")
+        found = calibrate(policy, "mean", Beta(1, 1), on_miss="warn")
     # w = c q: the least of the largest miss on [0.05, 0.95] is at 1 - 0.05 c = 0.95 c - 1.
     assert found.largest_miss == pytest.approx(0.9, rel=0.06)
     nothing = replace(policy, group=SplitTable(0 * only, 0 * only))
     with pytest.raises(InputError, match="the policy keeps no response at any exit"):
-        calibrated(nothing, "mean", Beta(1, 1))
+        calibrate(nothing, "mean", Beta(1, 1))
 
 
 @pytest.mark.parametrize("prior", [Grid([0.0, 1.0]), Grid([0.5])])
 def test_a_prior_that_hardly_tells_cells_apart_gives_finite_tables(prior: Law) -> None:
-    found = calibrated(BALANCE, "mean", prior)
+    found = calibrate(BALANCE, "mean", prior)
     np.testing.assert_allclose(analyze(found.policy, EVERYWHERE).gradient_weight, 1, atol=1e-6)
     assert found.second_moment == pytest.approx(second_moment(found.policy, prior), rel=1e-9, abs=1e-12)
 
 
 def test_what_it_returns_is_an_ordinary_policy() -> None:
-    found = calibrated(BALANCE, "mean", Beta(1, 1))
+    found = calibrate(BALANCE, "mean", Beta(1, 1))
     assert Policy.from_toml(found.policy.to_toml()) == found.policy
     assert replace(found.policy, advantage=BALANCE.advantage) == BALANCE
-    again = calibrated(found.policy, "mean", Beta(1, 1))
+    again = calibrate(found.policy, "mean", Beta(1, 1))
     assert again.second_moment == found.second_moment
 
 
@@ -282,6 +284,38 @@ def test_what_it_returns_is_an_ordinary_policy() -> None:
 )
 def test_values_that_calibration_refuses(arguments: Any, options: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        calibrated(BALANCE, *arguments, **options)
+        calibrate(BALANCE, *arguments, **options)
     with pytest.raises(InputError, match=r"Policy\.preset\('grpo'\)"):
-        calibrated("grpo", *arguments, **options)  # type: ignore[arg-type]
+        calibrate("grpo", *arguments, **options)  # type: ignore[arg-type]
+
+
+def test_as_an_advantage_rule_it_is_solved_for_under_the_policys_own_draws() -> None:
+    for budget in (Rounds(8, 4), Rounds(1, 20)):
+        policy = Policy(Positive(), budget, 4, advantage=calibrated("pass@2", Beta(0.5, 1)))
+        np.testing.assert_allclose(analyze(policy, [0.0, 0.3, 1.0]).gradient_weight, [2.0, 1.4, 0.0], atol=1e-8)
+        found = calibrate(policy, "pass@2", Beta(0.5, 1))
+        np.testing.assert_array_equal(policy.tables.adv_pos, found.policy.tables.adv_pos)
+        again = Policy.from_toml(policy.to_toml())
+        assert again == policy
+        np.testing.assert_array_equal(again.tables.adv_neg, policy.tables.adv_neg)
+
+
+def test_the_rule_reaches_the_allocator() -> None:
+    policy = Policy(Positive(), Rounds(4, 2), 4, advantage=calibrated("mean"))
+    allocator = Allocator(policy, prompts=30, seed=1)
+    while request := allocator.ask():
+        allocator.tell(request.ids, request.draws % (2 + request.prompts) == 1)
+    groups = allocator.groups()
+    tables = policy.tables
+    of_pos, of_neg = (table[groups.pos, groups.neg][:, None] for table in (tables.adv_pos, tables.adv_neg))
+    expected = np.where(groups.mask, np.where(groups.correct, of_pos, of_neg), 0.0)
+    np.testing.assert_array_equal(groups.advantages, expected)
+
+
+def test_the_rule_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(InputError, match="no advantages bring w within tolerance = 1e-09"):
+        _ = Policy(Positive(), Rounds(2, 2), 2, advantage=calibrated("log", tolerance=1e-9)).tables
+    with pytest.raises(InputError, match="'calibrated' depends on the paths"):
+        Policy(Never(), Neyman(), 4, advantage=calibrated("mean"))
+    with pytest.raises(InputError, match="the advantage 'calibrated' needs values of its own"):
+        Policy(Never(), Rounds(4), 4, advantage=calibrated)  # type: ignore[arg-type]
