@@ -20,7 +20,6 @@ from ada_bandit import _kernels
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.budgets import BatchBudget, BatchState
 from ada_bandit.errors import InputError, ProtocolError, check_count
-from ada_bandit.estimators import prefix_probability
 from ada_bandit.memory import History
 from ada_bandit.policy import Policy
 from ada_bandit.tables import Tables, class_advantages
@@ -486,10 +485,8 @@ class Allocator:
         n = self.policy.n
         values = np.full(self.prompts, np.nan)
         for kind, policy in enumerate(self.policies):
-            draws, mine = policy.tables.draws, self._kind == kind
-            if n <= int(draws[0, 0]):
-                chance = prefix_probability(draws, n, 0) + prefix_probability(draws, 0, n)
-                values[mine] = chance[self._pos[mine], self._neg[mine]]
+            mine = self._kind == kind
+            values[mine] = policy.one_class_estimate[self._pos[mine], self._neg[mine]]
         if self.prompts and np.isnan(values).all():
             return values
         # Pools with unscored responses end at cells that no path reaches: there the chance that

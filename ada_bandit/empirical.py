@@ -64,6 +64,13 @@ class EmpiricalBayes:
     memory
         What is remembered of prompts that come back; nothing unless given.
 
+    Notes
+    -----
+    It learns from what its policy draws. Where that is one response a prompt, as at low noise
+    ratios, the pools tell the law's mean alone, and the rest stays as it was stated. A memory
+    that forgets slowly holds on to what a prompt's rate was: after a sudden change it misleads
+    until the prompt has been visited several times.
+
     Examples
     --------
     >>> from ada_bandit import uniform

@@ -14,6 +14,7 @@ import numpy as np
 from ada_bandit.advantages import Advantage, advantage_from_dict, pool_mean
 from ada_bandit.budgets import BatchBudget, Budget, budget_from_dict
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
+from ada_bandit.estimators import prefix_probability
 from ada_bandit.groups import All, Balanced, GroupRule, group_from_dict
 from ada_bandit.rules import ExitRule, rule_from_dict
 from ada_bandit.tables import Tables, compile_tables
@@ -101,6 +102,17 @@ class Policy:
     def tables(self) -> Tables:
         """The policy compiled to tables over (pos, neg)."""
         return compile_tables(self)
+
+    @cached_property
+    def one_class_estimate(self) -> FloatArray:
+        """Unbiased estimate of p^n + q^n at the exit cell, ``[pos, neg]``: that n plain responses are of one class.
+
+        NaN throughout where the first round is shorter than n, as there is no such estimate then.
+        """
+        draws = self.tables.draws
+        if self.n > int(draws[0, 0]):
+            return np.full(draws.shape, np.nan)
+        return prefix_probability(draws, self.n, 0) + prefix_probability(draws, 0, self.n)
 
     @classmethod
     def preset(cls, name: str, **options: float | str) -> Policy:

@@ -11,6 +11,7 @@ import typer
 from sim.commands.analyze import analyze
 from sim.commands.budget import budget
 from sim.commands.compare import compare
+from sim.commands.empirical_bayes import empirical_bayes
 from sim.commands.frontier import frontier
 from sim.commands.replay import replay
 from sim.commands.show import show
@@ -26,5 +27,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for _command in (compare, analyze, show, frontier, when_adaptive_pays, budget, replay):
+for _command in (compare, analyze, show, frontier, when_adaptive_pays, budget, empirical_bayes, replay):
     app.command()(_command)
