@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ada_bandit._types import FloatArray
 from ada_bandit.advantages import Advantage, advantage_from_dict, pool_mean
 from ada_bandit.budgets import BatchBudget, Budget, budget_from_dict
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
