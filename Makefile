@@ -2,17 +2,24 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# TRL and torch stay out of the other environment.
+VENV_TRL ?= .venv-trl
+# What the report needs of Debian's packages.
+TEX := latexmk texlive-latex-base texlive-latex-recommended lmodern
 
-.PHONY: help demo test lint format bench package clean
+.PHONY: help demo test test-trl lint format bench paper report package clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/sim.stamp ## compare GRPO and Reinforce-Ada on published pass rates, with figures in out/compare
 	$(BIN)/python -m sim compare
 
 test: $(VENV)/dev.stamp ## run all tests, README included
 	$(BIN)/python -m pytest -n auto
+
+test-trl: $(VENV_TRL)/trl.stamp ## the tests of the adapter for TRL, in an environment of their own
+	HF_HUB_OFFLINE=1 $(VENV_TRL)/bin/python -m pytest tests/adapters
 
 lint: $(VENV)/dev.stamp ## ruff and strict mypy
 	$(BIN)/ruff check .
@@ -26,12 +33,21 @@ format: $(VENV)/dev.stamp ## let ruff rewrite what it can
 bench: $(VENV)/dev.stamp ## speed as ratios against a peer in the same run
 	$(BIN)/python -m bench
 
+paper: $(VENV)/sim.stamp ## the paper's tables and figures, and which claims hold, in paper/out
+	$(BIN)/python -m paper all
+
+report: $(VENV)/sim.stamp ## the technical report, from the numbers in paper/out: paper/out/report.pdf
+	@command -v latexmk >/dev/null && command -v pdflatex >/dev/null || { echo "make report needs TeX: apt-get install $(TEX)"; exit 1; }
+	@test -f paper/out/verdict.json || $(MAKE) paper
+	$(BIN)/python -m paper numbers
+	cd paper/report && latexmk -pdf -interaction=nonstopmode -halt-on-error -silent -outdir=../out report.tex
+
 package: $(VENV)/dev.stamp ## build the wheel and check that it holds ada_bandit alone
 	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python -c "import glob, zipfile; tops = {name.split('/')[0] for name in zipfile.ZipFile(*glob.glob('dist/*.whl')).namelist()}; print('wheel:', *sorted(tops)); assert {t for t in tops if not t.endswith('.dist-info')} == {'ada_bandit'}, tops"
 
 clean: ## remove the environment, caches and results
-	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_TRL) build dist out paper/out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -45,3 +61,11 @@ $(VENV)/sim.stamp: pyproject.toml | $(BIN)/python
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(VENV)/sim.stamp $@
+
+$(VENV_TRL)/bin/python:
+	$(PYTHON) -m venv $(VENV_TRL)
+
+$(VENV_TRL)/trl.stamp: pyproject.toml constraints-trl.txt | $(VENV_TRL)/bin/python
+	$(VENV_TRL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-trl.txt \
+		--editable '.[examples]' 'pytest>=8.3' 'hypothesis>=6.100'
+	@touch $@

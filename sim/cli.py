@@ -13,6 +13,7 @@ from sim.commands.budget import budget
 from sim.commands.compare import compare
 from sim.commands.empirical_bayes import empirical_bayes
 from sim.commands.frontier import frontier
+from sim.commands.learn import learn
 from sim.commands.replay import replay
 from sim.commands.show import show
 from sim.commands.when_adaptive_pays import when_adaptive_pays
@@ -27,5 +28,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for _command in (compare, analyze, show, frontier, when_adaptive_pays, budget, empirical_bayes, replay):
+for _command in (compare, analyze, show, frontier, when_adaptive_pays, budget, empirical_bayes, replay, learn):
     app.command()(_command)

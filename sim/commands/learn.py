@@ -1,0 +1,279 @@
+"""``python -m sim learn``: policies as they train a small model, per step and per token."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sim.options import (
+    POLICIES,
+    CurveOption,
+    FiguresOption,
+    JsonOption,
+    PassRatesOption,
+    PolicyOption,
+    RulesOption,
+    SmoothOption,
+    escape,
+    load_source,
+    make_folder,
+    new_table,
+    output_console,
+    plain_errors,
+    print_notes,
+    print_source,
+    print_written,
+    progress,
+    write_files,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from sim.learning import LengthModel
+    from sim.learning_sweep import Plan, Sweep
+
+__all__ = ["learn"]
+
+
+@plain_errors
+def learn(
+    policy: PolicyOption = None,
+    pass_rates: PassRatesOption = None,
+    curve: CurveOption = None,
+    smooth: SmoothOption = None,
+    rules: RulesOption = None,
+    prompt_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="all, moderate, hard, easy, or LOW-HIGH/OF: prompts that start with so many correct of so many, "
+            "such as 1-2/16; repeatable, all and hard by default.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Which policy learns: softmax or logistic.")] = "softmax",
+    answers: Annotated[int, typer.Option(min=2, help="Answers of the softmax policy.")] = 8,
+    right: Annotated[int, typer.Option(min=1, help="Correct answers among them.")] = 2,
+    pool: Annotated[int, typer.Option(min=1, help="Distinct prompts to train on.")] = 2048,
+    held_out: Annotated[int, typer.Option(min=1, help="Prompts for evaluation alone.")] = 512,
+    features: Annotated[int, typer.Option(min=2, help="Features of a prompt.")] = 64,
+    skills: Annotated[
+        int, typer.Option(min=1, help="Groups of prompts by start pass rate; only prompts of a group help each other.")
+    ] = 8,
+    alignment: Annotated[
+        float, typer.Option(help="Mean cosine between the features of two prompts of a group, in [0, 1].")
+    ] = 0.1,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of a run.")] = 400,
+    prompts: Annotated[int, typer.Option(min=1, help="Prompts of a step.")] = 512,
+    learning_rate: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Step size, 0.01 by default; repeatable, and then each policy is taken at its best one.",
+            show_default=False,
+        ),
+    ] = None,
+    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
+    minibatches: Annotated[int, typer.Option(min=1, help="Updates that a step's prompts are split into.")] = 1,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over a step's prompts.")] = 1,
+    clip: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH", help="Clip probability ratios to [1 - LOW, 1 + HIGH] as PPO does, such as 0.2,0.28."
+        ),
+    ] = None,
+    lengths: Annotated[
+        str,
+        typer.Option(
+            metavar="CORRECT,INCORRECT|LOG",
+            help="Mean tokens of a response by outcome; or a log of rollouts, .jsonl with rewards and tokens.",
+        ),
+    ] = "700,1100",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of every policy on every prompt set.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    matched: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|off|N",
+            help="Add GRPO with as many responses a prompt as every adaptive policy had; none; or one with N.",
+        ),
+    ] = "auto",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; one a core by default.", show_default=False)
+    ] = None,
+    backend: Annotated[str, typer.Option(help="Backend of joblib: loky, or ray.")] = "loky",
+    address: Annotated[
+        str | None, typer.Option(help="Address of the Ray cluster; a local one by default.", show_default=False)
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take the runs that are in the output folder already.")
+    ] = False,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Time two seeds on 1, 2, 4, … workers first, and print it.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for learn.csv, learn.json, the figures, and the runs.")
+    ] = Path("out/learn"),
+    figures: FiguresOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a small model under each policy: what it learns per step, per response, per token and per time.
+
+    \b
+    Examples:
+      python -m sim learn --seeds 5
+      python -m sim learn --policy rloo --policy bayes --prompt-set hard --model logistic
+      python -m sim learn --clip 0.2,0.28 --minibatches 4 --resume
+    """  # noqa: D301 - \b keeps the lines of the examples apart
+    from sim.learning import PromptSet, Setting, Task
+    from sim.learning_figure import write_figures
+    from sim.learning_sweep import Plan, sweep
+    from sim.policies import read_policies
+
+    policies = read_policies(policy or POLICIES, rules or ())
+    source = load_source(pass_rates, curve, None, smooth=smooth)
+    kinds: Any = {"model": model, "optimizer": optimizer}
+    tasks = tuple(
+        Task(
+            prompt_set=PromptSet.parse(name),
+            law=source.law,
+            model=kinds["model"],
+            answers=answers,
+            right=right,
+            prompts=pool,
+            held_out=held_out,
+            features=features,
+            skills=skills,
+            alignment=alignment,
+        )
+        for name in dict.fromkeys(prompt_set or ("all", "hard"))
+    )
+    setting = Setting(
+        steps=steps,
+        batch=prompts,
+        learning_rate=learning_rate[0] if learning_rate else 0.01,
+        optimizer=kinds["optimizer"],
+        minibatches=minibatches,
+        epochs=epochs,
+        clip=None if clip is None else _pair("--clip", clip, "0.2,0.28"),
+        lengths=_lengths(lengths),
+    )
+    rates = tuple(learning_rate or ())
+    plan = Plan(tuple(policies), tasks, setting, seeds, seed, learning_rates=rates, matched=_matched(matched))
+    count = _cores() if workers is None else workers
+    folder = make_folder(out)
+    timing = _time(plan, count) if scaling else ()
+    with progress("training", plan.expected_runs) as (advance, describe):
+        found = sweep(
+            plan, folder / "runs", resume=resume, workers=count, backend=backend, address=address, progress=advance
+        )
+        describe("drawing the figures" if figures else "writing")
+        text = json.dumps(found.to_dict(), indent=2, allow_nan=False)
+        texts = {"learn.csv": found.to_csv(), "learn.json": text + "\n"}
+        written = write_files(folder, texts, partial(write_figures, found) if figures else None)
+    if as_json:
+        sys.stdout.write(text + "\n")
+        return
+    console = output_console()
+    print_source(source, console)
+    for table in _tables(found):
+        console.print()
+        console.print(table)
+    there = sum(len(runs) for by_rate in found.tried.values() for runs in by_rate.values()) - found.computed
+    speed = f"{found.computed} runs in {found.seconds:.1f} s on {count} {'worker' if count == 1 else 'workers'}"
+    print_notes((*found.notes, speed + (f"; {there} were there before" if there else ""), *timing), console)
+    print_written(folder, written, console)
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _pair(option: str, text: str, example: str) -> tuple[float, float]:
+    from ada_bandit.errors import InputError
+
+    try:
+        first, second = map(float, text.split(","))
+    except ValueError:
+        msg = f"{option} takes two numbers such as {example}; got {text!r}"
+        raise InputError(msg) from None
+    return first, second
+
+
+def _lengths(text: str) -> LengthModel:
+    from sim.learning import LengthModel
+
+    if text.lower().endswith((".jsonl", ".ndjson")) or Path(text).is_file():
+        return LengthModel.from_log(text)
+    return LengthModel(*_pair("--lengths", text, "700,1100"))
+
+
+def _matched(text: str) -> Literal["auto", "off"] | int:
+    from ada_bandit.errors import InputError
+
+    if text == "auto":
+        return "auto"
+    if text == "off":
+        return "off"
+    if text.isdecimal():
+        return int(text)
+    msg = f"--matched takes auto, off, or a number of responses; got {text!r}"
+    raise InputError(msg)
+
+
+def _time(plan: Plan, most: int) -> list[str]:
+    """Return what a part of the sweep takes on 1, 2, 4, … workers, in words."""
+    from sim.learning_sweep import measure_scaling
+
+    counts = sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
+    with progress("timing", 1):
+        timed = measure_scaling(plan, counts)
+    one = timed[0].seconds
+    whole = plan.expected_runs / timed[0].runs
+    return [
+        f"{row.workers} {'worker' if row.workers == 1 else 'workers'}: {row.runs} runs in {row.seconds:.1f} s, "
+        f"{one / row.seconds:.2f} times as fast as one; {whole * row.seconds:.0f} s for the whole sweep"
+        for row in timed
+    ]
+
+
+def _tables(found: Sweep) -> Iterator[Table]:
+    """Give the sweep as tables that each fit a terminal of 80 columns."""
+    for task in (one.label for one in found.plan.tasks):
+        columns = ("responses\na prompt", "signal", "tokens\na step", "time\na step", "entropy\nat the end")
+        table = new_table(f"{task}: a step", "policy", *columns)
+        for policy in found.policies:
+            if (task, policy) in found.runs:
+                batch = found.plan.setting.batch
+                costs = {
+                    name: found.whole(task, policy, name).mean for name in ("responses", "tokens", "time", "signal")
+                }
+                entropy = float(found.curve(task, policy, "held_out_entropy")[0][-1])
+                row = (f"{costs['responses'] / batch:.2f}", f"{costs['signal']:.3f}", f"{costs['tokens']:.3g}")
+                table.add_row(_name(found, task, policy), *row, f"{costs['time']:.4g}", f"{entropy:.3f}")
+        yield table
+
+        table = new_table(
+            f"{task}: held-out pass rate when as much is spent", "policy", "steps", "responses", "tokens", "time"
+        )
+        for policy in found.policies:
+            cells = []
+            for axis in ("steps", "responses", "tokens", "time"):
+                row_of = {row.policy: row for row in found.standing(task, axis)}
+                one = row_of[policy].pass_rate
+                cells.append(f"{one.mean:.3f}" + ("" if found.plan.seeds == 1 else f" ± {one.se:.3f}"))
+            table.add_row(_name(found, task, policy), *cells)
+        yield table
+
+
+def _name(found: Sweep, task: str, policy: str) -> str:
+    n = found.matched[task].get(policy)
+    return escape(policy if n is None else f"{policy} (n = {n})")
