@@ -1,0 +1,100 @@
+"""How far the pool mean is off, and what it does to the gradient."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paper.bias.sweep import Data
+from paper.claims import Measure
+from paper.items import Result
+from sim.plots import GREY, look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["analyse"]
+
+_AT = (0.05, 0.2, 0.5, 0.8)
+_NAMES = {"pos": "pos", "balance": "balance", "seq": "seq, v3's example (rounds of 16, quotas of 8)"}
+
+
+def analyse(data: Data) -> Result:
+    """Return the numbers, measures and the figure."""
+    at = [int(np.abs(data.rates - rate).argmin()) for rate in _AT]
+    rules: dict[str, dict[str, Any]] = {}
+    for name, estimators in data.estimators.items():
+        bias = estimators["pool_mean"].bias
+        worst = int(np.abs(bias).argmax())
+        rules[name] = {
+            "largest_bias": float(abs(bias[worst])),
+            "signed": float(bias[worst]),
+            "at": float(data.rates[worst]),
+            "bias": dict(zip(map(str, _AT), bias[at], strict=True)),
+            "weight": {
+                key: dict(zip(map(str, _AT), one.gradient_weight[at], strict=True)) for key, one in estimators.items()
+            },
+            "mse": data.mse[name],
+        }
+    largest = max(rules[name]["largest_bias"] for name in ("pos", "balance"))
+    residual = max(
+        float(np.abs(data.estimators[name]["pool_mean"].bias - data.covariance[name]).max()) for name in data.policies
+    )
+    unbiased = max(float(np.abs(data.estimators[name]["unbiased"].bias).max()) for name in data.policies)
+    weights = data.estimators["balance"]["unbiased"].gradient_weight
+    furthest = float(weights[np.abs(weights - 1).argmax()])
+    ratio = data.mse["grpo"] / data.mse["balance"]
+    numbers = {
+        "rules": rules,
+        "formula_residual": residual,
+        "unbiased_residual": unbiased,
+        "unbiased_weight": furthest,
+        "mse_ratio": ratio,
+        "lost": 1 - float(np.min(data.estimators["balance"]["pool_mean"].gradient_weight)),
+    }
+    measures = {
+        "unbiased": Measure(
+            f"off by {rules['pos']['largest_bias']:.3f} (pos, p = {rules['pos']['at']:.2f}), "
+            f"{rules['balance']['largest_bias']:.3f} (balance, p = {rules['balance']['at']:.2f})",
+            largest,
+            reference=0.0,
+        ),
+        "precise": Measure(
+            f"error {data.mse['balance']:.4f} against {data.mse['grpo']:.4f}: {ratio:.2f} times less", ratio
+        ),
+        "formula": Measure(f"largest difference {residual:.0e}", residual, reference=0.0),
+        "unbiased-weights": Measure(f"largest difference {unbiased:.0e}", unbiased, reference=0.0),
+        "unbiased-baseline": Measure(f"the gradient is {furthest:.3f} of E[N] grad p", furthest, reference=1.0),
+    }
+    return Result(numbers, measures, {"bias": partial(_draw, data)})
+
+
+def _draw(data: Data, figure: Figure) -> None:
+    figure.set_size_inches(9.6, 4.2)
+    axes, weights = figure.subplots(1, 2)
+    for index, (name, label) in enumerate(_NAMES.items(), start=1):
+        axes.plot(data.rates, data.estimators[name]["pool_mean"].bias, **look(index), label=label)
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_title("bias of the pool mean")
+    axes.set_ylabel("E[mean] - p")
+    axes.set_ylim(-0.045, 0.062)
+    axes.legend(fontsize=8.5, loc="upper right")
+    names = {
+        "pool_mean": "pool mean",
+        "leave_one_out": "leave one out",
+        "round_lagged": "rounds before",
+        "unbiased": "unbiased (GMS)",
+    }
+    for index, (key, label) in enumerate(names.items()):
+        weights.plot(
+            data.rates, data.estimators["balance"][key].gradient_weight, **look((0, 3, 4, 5)[index]), label=label
+        )
+    weights.set_title("balance: gradient that each baseline leaves")
+    weights.set_ylabel("sum over the pool / (E[N] grad p)")
+    weights.set_ylim(0.86, 1.08)
+    weights.legend(fontsize=8.5, ncols=2, loc="upper center")
+    for each in (axes, weights):
+        each.set_xlabel("pass rate p")
+        each.set_xlim(0, 1)

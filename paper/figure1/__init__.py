@@ -1,0 +1,1 @@
+"""Figure 1: reward against steps."""

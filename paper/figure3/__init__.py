@@ -1,0 +1,1 @@
+"""Figure 3: reward against steps, in other settings."""

@@ -1,0 +1,90 @@
+"""In how many settings an adaptive rule is ahead after as many steps."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paper.claims import Measure
+from paper.figure1.analysis import late
+from paper.items import Result
+from paper.training import NAMES
+from sim.learning_sweep import Sweep
+from sim.plots import GREY, legend, look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["analyse"]
+
+_SMALL = "a third of the step size"
+
+
+def _gaps(found: dict[str, Sweep]) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return the mean difference to GRPO and its standard error, by variant and rule."""
+    gaps: dict[str, dict[str, tuple[float, float]]] = {}
+    for name, runs in found.items():
+        label = runs.plan.tasks[0].label
+        reference = late(runs, label, "grpo")
+        gaps[name] = {}
+        for rule in ("pos", "balance"):
+            gap = late(runs, label, rule) - reference
+            gaps[name][rule] = float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(gap.size))
+    return gaps
+
+
+def analyse(found: dict[str, Sweep]) -> Result:
+    """Return the numbers, measures and the figure."""
+    gaps = _gaps(found)
+    total = len(gaps)
+    ahead = {
+        rule: [name for name in gaps if gaps[name][rule][0] > 2 * gaps[name][rule][1]] for rule in ("pos", "balance")
+    }
+    behind = {
+        rule: [name for name in gaps if gaps[name][rule][0] < -2 * gaps[name][rule][1]] for rule in ("pos", "balance")
+    }
+
+    def words(rule: str) -> str:
+        where = f" ({', '.join(behind[rule])})" if behind[rule] else ""
+        return f"ahead in {len(ahead[rule])} of {total}, behind in {len(behind[rule])}{where}"
+
+    mean, error = gaps[_SMALL]["balance"]
+    numbers = {
+        "seeds": next(iter(found.values())).plan.seeds,
+        "settings": total,
+        "ahead": {rule: len(names) for rule, names in ahead.items()},
+        "behind": {rule: len(names) for rule, names in behind.items()},
+        "gaps": {
+            name: {rule: {"mean": gap[0], "error": gap[1]} for rule, gap in one.items()} for name, one in gaps.items()
+        },
+    }
+    measures = {rule: Measure(words(rule), len(ahead[rule]) / total, reference=1.0) for rule in ("pos", "balance")} | {
+        "most": Measure(words("balance"), len(ahead["balance"]) / total),
+        "step-size": Measure(
+            f"{mean:+.4f} ± {error:.4f} at a third of the step size", mean / error if error > 0 else np.nan, 2.0
+        ),
+    }
+    return Result(numbers, measures, {"figure3": partial(_draw, gaps)})
+
+
+def _draw(gaps: dict[str, dict[str, tuple[float, float]]], figure: Figure) -> None:
+    figure.set_size_inches(7.6, 5.0)
+    axes = figure.subplots()
+    names = list(gaps)
+    for index, rule in enumerate(("pos", "balance"), start=1):
+        at = np.arange(len(names)) + (0.16 if rule == "balance" else -0.16)
+        mean = [gaps[name][rule][0] for name in names]
+        error = [2 * gaps[name][rule][1] for name in names]
+        axes.errorbar(
+            mean, at, xerr=error, fmt="o", color=look(index)["color"], label=NAMES[rule], markersize=6, elinewidth=1.6
+        )
+    axes.axvline(0, color=GREY, linewidth=1.2)
+    axes.set_yticks(np.arange(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel(
+        "mean pass rate over the second half, minus that of GRPO with n = 4\n(± 2 standard errors over seeds)"
+    )
+    axes.set_title("simulated: ahead of GRPO (right) or behind (left)")
+    legend(figure, axes)

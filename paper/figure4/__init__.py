@@ -1,0 +1,1 @@
+"""Figure 4: reward against entropy, and pass@k."""

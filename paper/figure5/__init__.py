@@ -1,0 +1,1 @@
+"""Figure 5: extra responses and unresolved prompts along training."""

@@ -1,0 +1,1 @@
+"""Figure 6: moderate against hard prompts."""

@@ -1,0 +1,1 @@
+"""How far each rule is from the best that is possible."""

@@ -1,0 +1,36 @@
+"""The frontier of the training law under several settings of the score model, and the rules beneath it. Exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paper.items import Context
+from paper.laws import balance, grpo, pos, training_law
+from sim.frontier import Trace, trace
+from sim.score_model import ScoreModel
+from sim.sources import Source
+
+__all__ = ["MODELS", "NOISE", "RULES", "Data", "sweep"]
+
+NOISE = (1.0, 10.0)
+MODELS = tuple(
+    ScoreModel(objective, noise, cost) for objective in ("mean", "log") for cost in (0.0, 10.0) for noise in NOISE
+)
+"""The settings: what is climbed, how noisy scores are, and what an update costs."""
+RULES = {"grpo": grpo, "pos": pos, "balance": balance}
+"""The paper's rules by short name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A trace for each of `MODELS`."""
+
+    traces: tuple[Trace, ...]
+
+
+def sweep(context: Context) -> Data:
+    """Return the traces."""
+    source = Source(training_law(), "qwen2.5-math-1.5b-base, at least 1 of 16")
+    policies = [rule() for rule in RULES.values()]
+    prices = 12 if context.quick else 40
+    return Data(tuple(trace(policies, source, model, prices=prices) for model in MODELS))

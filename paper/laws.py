@@ -1,0 +1,74 @@
+"""Pass-rate laws behind the paper's figures: fitted curves, filters of prompt sets, and moved laws."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from ada_bandit import Grid, Policy
+from ada_bandit._types import FloatArray
+from ada_bandit.laws import Law
+from paper.published import settings
+
+__all__ = ["balance", "base_law", "between", "grpo", "pos", "rl_law", "spread", "training_law"]
+
+
+@cache
+def base_law() -> Law:
+    """Return the law fitted to Figure 2's curves of the base model."""
+    from sim.sources import from_curve
+
+    return from_curve("qwen2.5-math-1.5b-base").law
+
+
+@cache
+def rl_law() -> Law:
+    """Return the law fitted to Figure 2's curves of the model after RL."""
+    from sim.sources import from_curve
+
+    return from_curve("qwen2.5-math-1.5b-rl").law
+
+
+def between(law: Law, least: int, most: int, total: int) -> Grid:
+    """Return the law among prompts with `least` to `most` of `total` responses correct; `law` is a grid."""
+    from scipy.special import bdtr
+
+    rates, weights = law.quadrature(total)
+    below = bdtr(least - 1, total, rates) if least else 0.0
+    return Grid(rates, weights * (bdtr(most, total, rates) - below))
+
+
+def training_law() -> Law:
+    """Return the base law among prompts that pass the paper's filter, at least 1 correct of 16."""
+    given = settings()
+    return base_law().at_least(given["filter_correct"], given["filter_total"])
+
+
+def spread(law: Law, shift: float, scale: float = 1.0) -> Grid:
+    """Return the law of sigmoid(shift + scale logit p)."""
+    from scipy.special import expit, logit
+
+    rates, weights = law.quadrature(1)
+    inner = np.clip(rates, 1e-12, 1 - 1e-12)
+    moved: FloatArray = expit(shift + scale * logit(inner))
+    return Grid(np.where((rates > 0) & (rates < 1), moved, rates), weights)
+
+
+def grpo() -> Policy:
+    """Return GRPO as in the paper: n responses, all kept."""
+    return Policy.preset("grpo", group_size=settings()["group_size"])
+
+
+def pos() -> Policy:
+    """Return Reinforce-Ada-pos with the paper's sizes."""
+    given = settings()
+    sizes = {"samples": given["round_size"], "rounds": given["rounds"], "group_size": given["group_size"]}
+    return Policy.preset("reinforce-ada-pos", **sizes)
+
+
+def balance() -> Policy:
+    """Return Reinforce-Ada-balance with the paper's sizes."""
+    given = settings()
+    sizes = {"samples": given["round_size"], "rounds": given["rounds"], "group_size": given["group_size"]}
+    return Policy.preset("reinforce-ada-balance", **sizes)

@@ -1,0 +1,1 @@
+"""The objective that each rule climbs."""

@@ -1,0 +1,88 @@
+"""Which prompts a rule weighs most, and what its weight integrates to."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ada_bandit._types import FloatArray
+from paper.claims import Measure
+from paper.items import Result
+from paper.objective.sweep import Data
+from sim.plots import GREY, legend, look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["analyse"]
+
+_AT = (0.02, 0.1, 0.5, 0.9)
+_NAMES = {"grpo": "GRPO", "pos": "pos", "balance": "balance", "dr-grpo": "Dr. GRPO"}
+
+
+def analyse(data: Data) -> Result:
+    """Return the numbers, measures and the figure."""
+
+    def at(values: FloatArray, rate: float) -> float:
+        return float(np.interp(rate, data.rates, values))
+
+    inner = (data.rates >= 0.1) & (data.rates <= 0.9)
+    limit = float(np.abs(data.large / data.limit - 1)[inner].max())
+    skew = {name: at(weight, 0.1) / at(weight, 0.9) for name, weight in data.weights.items()}
+    log_off = float(np.log2(9 / skew["balance"]))
+    weights = {name: {str(rate): at(weight, rate) for rate in _AT} for name, weight in data.weights.items()}
+    balance = data.objectives["balance"]
+    numbers = {
+        "weights": weights,
+        "skew": skew,
+        "log_skew": 9.0,
+        "limit_error": limit,
+        "unbiased_miss": data.unbiased_miss,
+        "calibrated_miss": data.calibrated_miss,
+        "balance_low": at(balance, 0.1),
+        "balance_high": at(balance, 0.9),
+    }
+    measures = {
+        "log": Measure(
+            f"w(0.1)/w(0.9) = {skew['balance']:.2f} (pos {skew['pos']:.2f}); 9 for log p", log_off, reference=0.0
+        ),
+        "hard-balance": Measure(f"{skew['balance']:.3f}: easy prompts count as much", skew["balance"]),
+        "hard-pos": Measure(f"{skew['pos']:.2f}", skew["pos"]),
+        "limit": Measure(f"largest difference {limit:.2%}", limit, reference=0.0),
+        "unbiased": Measure(f"largest difference {data.unbiased_miss:.0e}", data.unbiased_miss, reference=0.0),
+        "calibrated": Measure(f"largest difference {data.calibrated_miss:.0e}", data.calibrated_miss, reference=0.0),
+    }
+    return Result(numbers, measures, {"objective": partial(_draw, data)})
+
+
+def _draw(data: Data, figure: Figure) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure.set_size_inches(9.6, 4.4)
+    axes, objectives = figure.subplots(1, 2)
+    for index, (name, label) in enumerate(_NAMES.items()):
+        axes.plot(data.rates, data.weights[name], **look(index), label=label)
+        objectives.plot(data.rates, data.objectives[name], **look(index))
+    reference = {"color": GREY, "linewidth": 1.2}
+    axes.plot(data.rates, data.limit, linestyle=":", **reference, label="balance, unlimited: F = logit(p)/2 - p")
+    axes.plot(data.rates, 1 / data.rates, linestyle="--", **reference, label="log p")
+    objectives.plot(
+        data.rates, np.log(data.rates / (1 - data.rates)) / 2 - data.rates + 0.5, linestyle=":", **reference
+    )
+    objectives.plot(data.rates, np.log(2 * data.rates), linestyle="--", **reference)
+    axes.set_yscale("log")
+    axes.set_ylim(0.5, 20)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_title("gradient weight: E[update] = w(p) grad p")
+    axes.set_ylabel("w(p)")
+    objectives.set_ylim(-2.2, 1.6)
+    objectives.set_title("induced objective: F is the integral of w")
+    objectives.set_ylabel("F(p) - F(1/2)")
+    for each in (axes, objectives):
+        each.set_xlabel("pass rate p")
+        each.set_xlim(0, 1)
+    legend(figure, axes)

@@ -1,0 +1,1 @@
+"""Table 1: the order of the algorithms."""

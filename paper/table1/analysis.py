@@ -1,0 +1,100 @@
+"""Sign tests of the order, on the published table and on simulated runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ada_bandit._types import FloatArray
+from paper.claims import Measure, sign_test
+from paper.items import Result
+from paper.table1.sweep import Data
+from paper.training import NAMES, SETS, paired
+from sim.plots import GREY, legend, look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["analyse"]
+
+_HARD = " (hard)"
+
+
+def _counted(gaps: FloatArray, what: str) -> Measure:
+    """Return the sign comparison of published differences, in points; equal numbers are ties."""
+    # Differences of numbers with one decimal: what is left of them in binary is rounding.
+    gaps = np.round(gaps, 6).ravel()
+    wins, losses = int((gaps > 0).sum()), int((gaps < 0).sum())
+    text = f"{wins} of {gaps.size} {what}, mean {gaps.mean():+.1f} points; p = {sign_test(wins, losses):.2g}"
+    return Measure(text, float(gaps.mean()), wins=wins, losses=losses)
+
+
+def analyse(data: Data) -> Result:
+    """Return the numbers, measures and the figure."""
+    accuracy, average = data.accuracy, data.average
+    pairs = [
+        (data.models.index(model), data.models.index(model + _HARD))
+        for model in data.models
+        if model + _HARD in data.models
+    ]
+    plain, hard = (list(side) for side in zip(*pairs, strict=True))
+    gain, gain_average = accuracy["balance"] - accuracy["grpo"], average["balance"] - average["grpo"]
+    found = data.runs
+    end = {rule: {name: found.values(name, rule, "held_out_pass_rate")[:, -1] for name in SETS} for rule in NAMES}
+    mean = {rule: np.mean([one[name] for name in SETS], axis=0) for rule, one in end.items()}
+    gains = {name: end["balance"][name] - end["grpo"][name] for name in SETS}
+    measures = {
+        "published-balance": _counted(gain, "comparisons"),
+        "published-pos": _counted(accuracy["pos"] - accuracy["grpo"], "comparisons"),
+        "published-order": _counted(accuracy["balance"] - accuracy["pos"], "comparisons"),
+        "runs": _counted(gain_average, "training runs"),
+        "published-hard": _counted(gain[hard] - gain[plain], "comparisons"),
+        "runs-hard": _counted(gain_average[hard] - gain_average[plain], "pairs"),
+        "simulated-balance": paired(mean["balance"], mean["grpo"], "pass rate"),
+        "simulated-pos": paired(mean["pos"], mean["grpo"], "pass rate"),
+        "simulated-order": paired(mean["balance"], mean["pos"], "pass rate"),
+        "simulated-hard": paired(gains["hard"], gains["all"], "hard minus all"),
+    }
+    numbers = {
+        "seeds": found.plan.seeds,
+        "counts": {
+            key: {"mean": one.value, "wins": one.wins, "losses": one.losses, "p": sign_test(one.wins, one.losses)}
+            for key, one in measures.items()
+        },
+        "comparisons": gain.size,
+        "held_out": {rule: {name: float(values.mean()) for name, values in one.items()} for rule, one in end.items()},
+        "gain": {name: float(values.mean()) for name, values in gains.items()},
+        "gain_error": {name: float(values.std(ddof=1) / np.sqrt(values.size)) for name, values in gains.items()},
+    }
+    return Result(numbers, measures, {"table1": partial(_draw, data, gains)})
+
+
+def _draw(data: Data, gains: dict[str, FloatArray], figure: Figure) -> None:
+    figure.set_size_inches(9.6, 4.4)
+    axes, ours = figure.subplots(1, 2, width_ratios=(3, 2))
+    at = np.arange(len(data.models))
+    for index, rule in enumerate(("pos", "balance"), start=1):
+        gap = data.accuracy[rule] - data.accuracy["grpo"]
+        colour = look(index)["color"]
+        place = at + (0.15 if rule == "balance" else -0.15)
+        for column in range(gap.shape[1]):
+            axes.plot(gap[:, column], place, "o", color=colour, markersize=4, alpha=0.55)
+        axes.plot(data.average[rule] - data.average["grpo"], place, "D", color=colour, markersize=7, label=NAMES[rule])
+    axes.axvline(0, color=GREY, linewidth=1.2)
+    axes.set_yticks(at, data.models)
+    axes.invert_yaxis()
+    axes.set_xlabel("points above GRPO")
+    axes.set_title("published: benchmarks (dots), weighted average (diamonds)", fontsize=9.5)
+    for index, name in enumerate(SETS):
+        ours.errorbar(
+            gains[name].mean(), index, xerr=2 * gains[name].std(ddof=1) / np.sqrt(gains[name].size), fmt="D",
+            color=look(2)["color"], markersize=7,
+        )  # fmt: skip
+    ours.axvline(0, color=GREY, linewidth=1.2)
+    ours.set_yticks(range(len(SETS)), ["at least 1 of 16", "1-5 of 16", "1-2 of 16"])
+    ours.set_ylim(len(SETS) - 0.5, -0.5)
+    ours.set_xlabel("pass rate above GRPO (± 2 s.e.)")
+    ours.set_title("simulated: balance, held-out prompts", fontsize=9.5)
+    legend(figure, axes)

@@ -1,0 +1,1 @@
+"""Table 2: the cost of a step relative to GRPO."""

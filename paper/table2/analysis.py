@@ -1,0 +1,99 @@
+"""What a model of generation time can say of the published costs, and what it can't."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paper.claims import Measure
+from paper.items import Result
+from paper.published import column
+from paper.table2.sweep import Data
+from sim.plots import legend, look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["analyse"]
+
+
+def analyse(data: Data) -> Result:
+    """Return the numbers, measures and the figure."""
+    small, large = data.seconds
+    published = column("table2", "relative_cost").reshape(2, 3)[:, 1:]
+    off = data.responses / published[0] - 1
+    worst = int(np.argmax(np.abs(off)))
+    one, other = data.times[small], data.times[large]
+    wait = data.bands[small]["wait"]
+    ratio = other.each / one.each
+    numbers = {
+        "extra": dict(zip(("pos", "balance"), data.extra, strict=True)),
+        "responses": dict(zip(("pos", "balance"), data.responses, strict=True)),
+        "plain": data.plain,
+        "published": {
+            model: dict(zip(("pos", "balance"), row, strict=True))
+            for model, row in zip(data.seconds, published, strict=True)
+        },
+        "models": {
+            model: {
+                "seconds": data.seconds[model],
+                "each": times.each,
+                "wait": times.wait,
+                "fixed": times.fixed,
+                "shares": dict(zip(("pos", "balance"), times.shares, strict=True)),
+                "waiting_shares": dict(zip(("pos", "balance"), times.waiting_shares, strict=True)),
+                "bands": data.bands[model],
+                "batch_seconds": times.each * data.plain,
+            }
+            for model, times in data.times.items()
+        },
+        "each_ratio": ratio,
+    }
+    measures = {
+        "responses": Measure(
+            f"{data.responses[0]:.2f} and {data.responses[1]:.2f} times the responses",
+            float(data.responses[worst]),
+            reference=float(published[0][worst]),
+        ),
+        "share": Measure(
+            f"{one.shares[0]:.2f} from pos, {one.shares[1]:.2f} from balance "
+            f"(7B: {other.shares[0]:.2f}, {other.shares[1]:.2f})",
+            float(one.shares[0]),
+            reference=float(one.shares[1]),
+        ),
+        "waits": Measure(
+            f"{one.waiting_shares[0]:.2f} from pos, {one.waiting_shares[1]:.2f} from balance",
+            float(one.waiting_shares[0]),
+            reference=float(one.waiting_shares[1]),
+        ),
+        "rounds": Measure(
+            f"{one.wait:.1f} s a round, {wait[0]:.1f} to {wait[1]:.1f}", float(np.mean(wait)), float(np.ptp(wait)) / 2
+        ),
+        "larger-model": Measure(
+            f"{1e3 * other.each:.0f} against {1e3 * one.each:.0f} ms a response: {ratio:.2f}", ratio
+        ),
+    }
+    return Result(numbers, measures, {"table2": partial(_draw, data)})
+
+
+def _draw(data: Data, figure: Figure) -> None:
+    figure.set_size_inches(7.2, 4.4)
+    axes = figure.subplots()
+    published = column("table2", "relative_cost").reshape(2, 3)
+    line = np.linspace(1, 4.2, 2)
+    x = np.append(1.0, data.responses)
+    for index, (model, times) in enumerate(data.times.items()):
+        colour = look(index)["color"]
+        share = float(times.shares.mean())
+        axes.plot(x, published[index], "o", color=colour, markersize=8, label=model)
+        axes.plot(line, 1 + share * (line - 1), color=colour, linewidth=1.2, label=f"share of generation {share:.2f}")
+    axes.plot(line, line, color="#767676", linestyle=":", linewidth=1.2, label="cost in proportion to responses")
+    for name, where in zip(("GRPO", "pos", "balance"), x, strict=True):
+        axes.annotate(name, (where, 0.62), ha="center", color="#333333")
+    axes.set_xlim(0.8, 4.2)
+    axes.set_ylim(0.5, 4.0)
+    axes.set_xlabel("responses a step, relative to GRPO (from Figure 5)")
+    axes.set_ylabel("cost of a step, relative to GRPO")
+    legend(figure, axes)

@@ -1,0 +1,1 @@
+"""Reward against responses, tokens and time in place of steps."""

@@ -1,0 +1,118 @@
+"""Claims parse, and the verdict is what the numbers say."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from ada_bandit.errors import InputError
+from paper.claims import CANT_TELL, FAILS, HOLDS, Claim, Measure, judge, load_claims, sign_test
+from paper.cli import _TITLES
+from paper.items import EXACT, ITEMS, claims_of, title_of
+
+
+def claim(**options: Any) -> Claim:
+    return Claim("id", "claim", "published", "exact", "test", **({"judge": "within"} | options))
+
+
+def outcome(one: Claim, **measure: Any) -> str:
+    return judge("item", one, Measure("ours", **measure)).outcome
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_claims_parse(name: str) -> None:
+    claims = claims_of(name)
+    assert title_of(name)
+    for one in claims:
+        assert one.whose == "ours" or one.published != "-"
+        assert one.judge != "within" or one.tolerance >= 0
+        # What is called exact has no seeds, and what is simulated belongs to an item with runs.
+        assert (one.how == "simulated") <= (name not in EXACT)
+
+
+def test_the_command_line_knows_every_item() -> None:
+    assert tuple(_TITLES) == ITEMS
+    assert set(EXACT) <= set(ITEMS)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "expected"),
+    [(1.05, 0.0, HOLDS), (1.25, 0.0, FAILS), (1.05, 0.1, CANT_TELL), (1.15, 0.1, CANT_TELL), (1.4, 0.1, FAILS)],
+)
+def test_within(value: float, error: float, expected: str) -> None:
+    assert outcome(claim(tolerance=0.1), value=value, error=error, reference=1.0) == expected
+    assert outcome(claim(tolerance=0.1, relative=True), value=20 * value, error=20 * error, reference=20.0) == expected
+
+
+def test_within_takes_its_ends() -> None:
+    assert outcome(claim(tolerance=0.5), value=1.5, reference=1.0) == HOLDS
+    assert outcome(claim(tolerance=0.0), value=1.0, reference=1.0) == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "expected"),
+    [
+        (1.1, 0.0, HOLDS),
+        (0.9, 0.0, FAILS),
+        (1.0, 0.0, FAILS),
+        (1.1, 0.2, CANT_TELL),
+        (1.3, 0.2, HOLDS),
+        (0.7, 0.2, FAILS),
+    ],
+)
+def test_above_and_below_mirror_each_other(value: float, error: float, expected: str) -> None:
+    assert outcome(claim(judge="above", bound=1.0), value=value, error=error) == expected
+    assert outcome(claim(judge="below", bound=1.0), value=2 - value, error=error) == expected
+    assert outcome(claim(judge="above"), value=value, error=error, reference=1.0) == expected
+
+
+@pytest.mark.parametrize("judge", ["within", "above", "below"])
+def test_a_missing_number_tells_nothing(judge: str) -> None:
+    assert outcome(claim(judge=judge), value=math.nan, reference=1.0) == CANT_TELL
+    assert outcome(claim(judge=judge), value=1.0) == CANT_TELL
+    assert outcome(claim(judge=judge), value=1.0, error=math.nan, reference=1.0) == CANT_TELL
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "expected"),
+    [
+        (5, 0, HOLDS),
+        (4, 0, CANT_TELL),
+        (0, 5, FAILS),
+        (7, 1, HOLDS),
+        (6, 2, CANT_TELL),
+        (0, 0, CANT_TELL),
+        (2, 0, CANT_TELL),
+    ],
+)
+def test_sign(wins: int, losses: int, expected: str) -> None:
+    assert outcome(claim(judge="sign"), wins=wins, losses=losses) == expected
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_sign_test_is_binomial(wins: int, losses: int) -> None:
+    expected = binomtest(wins, wins + losses, alternative="greater").pvalue if wins + losses else 1.0
+    assert sign_test(wins, losses) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "at least one claim"),
+        ('[[claims]]\nid = "a"\nclame = "b"', "clame"),
+        ('[[claims]]\nid = "a"', "needs the text 'claim'"),
+        ('[[claims]]\nid="a"\nclaim="b"\npublished="-"\nhow="exact"\ntest="t"\njudge="close"', "close"),
+        ('[[claims]]\nid="a"\nclaim="b"\npublished="-"\nhow="guess"\ntest="t"\njudge="above"', "guess"),
+    ],
+)
+def test_a_faulty_file_is_told(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "claim.toml"
+    path.write_text('title = "t"\n' + text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        load_claims(path)
