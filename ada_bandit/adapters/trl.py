@@ -375,6 +375,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         prompts = batch * ranks // self.num_generations
         if not self._ada_plain:
             _check_rows(every, batch * ranks, self.num_generations)
+            _check_text(rows)
         latest, count = self._ada_seeded
         now = self.state.global_step
         self._ada_seeded = (now, count + 1 if latest == now else 0)
@@ -606,6 +607,17 @@ def _check_rows(rows: list[dict[str, Any]], size: int, n: int) -> None:
             "Keep TRL's own sampler and data loader"
         )
         raise InputError(msg)
+
+
+def _check_text(rows: list[dict[str, Any]]) -> None:
+    """Refuse images on every rank at once: one that stopped alone would leave the others waiting."""
+    for number, row in enumerate(rows):
+        messages = [] if isinstance(row["prompt"], str) else row["prompt"]
+        contents = [message.get("content") for message in messages]
+        parts = [part for content in contents if isinstance(content, list) for part in content]
+        if any(isinstance(part, dict) and part.get("type") == "image" for part in parts):
+            msg = f"the adapter does not carry images, and prompt {number} holds some; use policy='grpo', or text alone"
+            raise InputError(msg)
 
 
 def _memory_keys(rows: list[dict[str, Any]], column: str) -> list[Hashable]:
