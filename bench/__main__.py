@@ -21,10 +21,10 @@ from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.optimal import frontier, solve
 from ada_bandit.shared import greedy_counts
 from ada_bandit.uniforms import uniform_rows
-from sim.montecarlo import draw_pass_rates, simulate
+from sim.montecarlo import available_cores, draw_pass_rates, simulate
 
 PROMPTS = 1_000_000
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+CORES = available_cores()
 
 
 def best(function: Callable[[], object], runs: int = 5) -> float:

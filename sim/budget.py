@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -26,6 +24,7 @@ from ada_bandit.uniforms import REWARDS, fold_seed
 from sim.compare import Simulated, labelled
 from sim.montecarlo import draw_pass_rates
 from sim.policies import read_policy
+from sim.records import to_csv
 from sim.score_model import ASSUMPTIONS, ScoreModel
 from sim.sources import Source
 
@@ -220,11 +219,7 @@ class BudgetComparison:
                 else:
                     record[field.name] = value
             records.append(record)
-        text = io.StringIO()
-        writer = csv.DictWriter(text, max(records, key=len), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
-        return text.getvalue()
+        return to_csv(records)
 
 
 def read_methods(texts: Sequence[str], setting: Setting, law: Law, model: ScoreModel) -> tuple[list[Method], list[str]]:

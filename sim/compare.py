@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +13,7 @@ import ada_bandit
 from ada_bandit import Policy, analyze, analyze_law
 from ada_bandit.errors import InputError, check_count
 from ada_bandit.laws import Law
+from sim.records import to_csv
 from sim.score_model import ASSUMPTIONS, ScoreModel
 from sim.sources import Source
 
@@ -131,11 +130,7 @@ class Comparison:
             for name, value in row.simulated.items():
                 record |= {f"{name}_simulated": value.mean, f"{name}_se": value.se}
             records.append(record)
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
-        return text.getvalue()
+        return to_csv(records)
 
 
 def compare(

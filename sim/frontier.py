@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,6 +15,7 @@ from ada_bandit.efficiency import Efficiency, gradient_efficiency
 from ada_bandit.errors import InputError, check_count
 from ada_bandit.optimal import Frontier, frontier, solve
 from sim.compare import findings, labelled
+from sim.records import to_csv
 from sim.score_model import ASSUMPTIONS, ScoreModel, has_efficiency
 from sim.sources import Source
 
@@ -94,11 +93,7 @@ class Trace:
 
     def to_csv(self) -> str:
         """Return the points as CSV text, the optimum last."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(asdict(self.optimum)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(point) for point in (*self.points, self.optimum))
-        return text.getvalue()
+        return to_csv(asdict(point) for point in (*self.points, self.optimum))
 
 
 def presets() -> tuple[Policy, ...]:

@@ -22,7 +22,7 @@ from ada_bandit.laws import Law
 from ada_bandit.policy import Policy
 from ada_bandit.uniforms import PASS_RATES, REWARDS, check_seed, uniform_rows
 
-__all__ = ["Exits", "Simulation", "draw_pass_rates", "simulate", "simulate_law"]
+__all__ = ["Exits", "Simulation", "available_cores", "draw_pass_rates", "simulate", "simulate_law"]
 
 _CHUNK = 1 << 15
 
@@ -77,6 +77,11 @@ class Simulation:
     short_of_negatives_se: float
 
 
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def simulate(
     policy: Policy,
     pass_rates: npt.ArrayLike,
@@ -123,7 +128,7 @@ def simulate(
         if progress is not None:
             progress(rates[part].size)
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         list(pool.map(run, range(0, rates.size, _CHUNK)))
     return Exits(cells, rounds, policy.tables.max_samples)
 

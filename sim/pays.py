@@ -7,8 +7,6 @@ policy give its efficiency on the whole map.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -38,6 +36,7 @@ from ada_bandit.errors import InputError, check_count
 from ada_bandit.laws import Law
 from ada_bandit.optimal import solve
 from sim.compare import findings
+from sim.records import to_csv
 from sim.score_model import ASSUMPTIONS, has_efficiency
 from sim.sources import Source
 
@@ -194,11 +193,7 @@ class Map:
 
     def to_csv(self) -> str:
         """Return the spots as CSV text."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(asdict(self.spots[0])), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(asdict(spot) for spot in self.spots)
-        return text.getvalue()
+        return to_csv(asdict(spot) for spot in self.spots)
 
 
 def families(mean: float, most: int) -> tuple[Family, ...]:

@@ -7,8 +7,6 @@ the best and the worst of what the missing responses, taken as scored, could sti
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,6 +22,7 @@ from ada_bandit.uniforms import fold_seed
 from sim.censored import Ahead, Censored, Ends, fill_in
 from sim.compare import labelled
 from sim.logs import CountLog, Layout, Log, Order, RewardLog
+from sim.records import to_csv
 from sim.sources import plural
 
 __all__ = ["ORDERS", "Replay", "Row", "Span", "plain_signal", "replay"]
@@ -160,11 +159,7 @@ class Replay:
                 elif name != "censored_prompts":
                     record[name] = value
             records.append(record)
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
-        return text.getvalue()
+        return to_csv(records)
 
 
 _SPANS = tuple(name for name, kind in Row.__annotations__.items() if str(kind).startswith("Span"))

@@ -134,6 +134,7 @@ def learn(
     from sim.learning import PromptSet, Setting, Task
     from sim.learning_figure import write_figures
     from sim.learning_sweep import Plan, sweep
+    from sim.montecarlo import available_cores
     from sim.policies import read_policies
 
     policies = read_policies(policy or POLICIES, rules or ())
@@ -166,7 +167,7 @@ def learn(
     )
     rates = tuple(learning_rate or ())
     plan = Plan(tuple(policies), tasks, setting, seeds, seed, learning_rates=rates, matched=_matched(matched))
-    count = _cores() if workers is None else workers
+    count = available_cores() if workers is None else workers
     folder = make_folder(out)
     timing = _time(plan, count) if scaling else ()
     with progress("training", plan.expected_runs) as (advance, describe):
@@ -189,12 +190,6 @@ def learn(
     speed = f"{found.computed} runs in {found.seconds:.1f} s on {count} {'worker' if count == 1 else 'workers'}"
     print_notes((*found.notes, speed + (f"; {there} were there before" if there else ""), *timing), console)
     print_written(folder, written, console)
-
-
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _pair(option: str, text: str, example: str) -> tuple[float, float]:
