@@ -21,7 +21,7 @@ from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.budgets import BatchBudget, BatchState
 from ada_bandit.errors import InputError, ProtocolError, check_count
 from ada_bandit.memory import History
-from ada_bandit.policy import Policy
+from ada_bandit.policy import Policy, check_is_policy
 from ada_bandit.tables import Tables, class_advantages
 from ada_bandit.uniforms import check_seed
 
@@ -566,9 +566,7 @@ class Allocator:
 def _check_policies(policy: Policy | Sequence[Policy]) -> tuple[Policy, ...]:
     policies = tuple(policy) if isinstance(policy, (list, tuple)) else (policy,)
     for each in policies:
-        if not isinstance(each, Policy):
-            msg = f"policy must be a Policy; got {each!r}. For a preset use Policy.preset({str(each)!r})"
-            raise InputError(msg)
+        check_is_policy(each)
     if not policies:
         msg = "policy must be a Policy, or several of them; got none"
         raise InputError(msg)

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_number, check_pass_rates
 from ada_bandit.laws import Law
-from ada_bandit.policy import Policy
+from ada_bandit.policy import Policy, check_is_policy
 from ada_bandit.tables import Tables
 
 __all__ = ["Analysis", "analyze", "analyze_law", "induced_objective"]
@@ -324,10 +324,7 @@ def _integral(policy: Policy, rates: FloatArray) -> FloatArray:
 
 def check_policy(policy: Policy) -> None:
     """Raise unless `policy` is a policy that its tables describe in full."""
-    if not isinstance(policy, Policy):
-        msg = f"policy must be a Policy; got {policy!r}. For a preset use Policy.preset({str(policy)!r})"
-        raise InputError(msg)
-    if policy.tables.shared:
+    if check_is_policy(policy).tables.shared:
         msg = (
             f"the policy {policy.label!r} shares a budget across the batch, so what a prompt gets depends on the "
             "others; simulate it (python -m sim budget)"

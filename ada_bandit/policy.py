@@ -191,6 +191,14 @@ class Policy:
         return cls.from_dict(data)
 
 
+def check_is_policy(policy: Policy) -> Policy:
+    """Return `policy`, or raise where it is something else, such as the name of a preset."""
+    if not isinstance(policy, Policy):
+        msg = f"policy must be a Policy; got {policy!r}. For a preset use Policy.preset({str(policy)!r})"
+        raise InputError(msg)
+    return policy
+
+
 def _key(key: str) -> str:
     return key if key.replace("_", "a").replace("-", "a").isalnum() and key.isascii() else _toml(key)
 
