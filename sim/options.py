@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "POLICIES",
+    "ROLLOUTS",
     "AtLeastOption",
     "CurveOption",
     "FalseNegativeOption",
@@ -34,6 +35,7 @@ __all__ = [
     "PolicyOption",
     "RulesOption",
     "SmoothOption",
+    "SourceOption",
     "UpdateCostOption",
     "escape",
     "load_source",
@@ -53,6 +55,9 @@ T = TypeVar("T")
 
 POLICIES = ("grpo", "reinforce-ada-pos", "reinforce-ada-balance")
 """The policies that a command takes unless told otherwise."""
+
+ROLLOUTS = "smollm2-reasoning-gym"
+"""The built-in source of logged rollouts."""
 
 _CURVE = "qwen2.5-math-1.5b-base"
 _WIDTH = 100
@@ -83,11 +88,21 @@ PassRatesOption = Annotated[
         show_default=False,
     ),
 ]
+SourceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--source",
+        metavar="NAME",
+        help="Take pass rates from a built-in source: smollm2-reasoning-gym, logged rollouts of a small model, or a "
+        "published curve, qwen2.5-math-1.5b-base or qwen2.5-math-1.5b-rl. The default stands above.",
+        show_default=False,
+    ),
+]
 CurveOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Take pass rates from a published curve: qwen2.5-math-1.5b-base (the default) or qwen2.5-math-1.5b-rl.",
+        help="The same as --source, for published curves alone.",
         show_default=False,
     ),
 ]
@@ -99,8 +114,8 @@ SmoothOption = Annotated[
     bool | None,
     typer.Option(
         "--smooth/--no-smooth",
-        help="Replace correct/total in a file by the posterior mean under a fitted Beta prior; done by default "
-        "when the smallest total is below 64 responses.",
+        help="Replace correct/total in a file, or in rollouts, by the posterior mean under a fitted Beta prior; done "
+        "by default when the smallest total is below 64 responses.",
         show_default=False,
     ),
 ]
@@ -149,20 +164,36 @@ def plain_errors(command: Callable[P, T]) -> Callable[P, T]:
     return wrapped
 
 
-def load_source(pass_rates: Path | None, curve: str | None, at_least: str | None, *, smooth: bool | None) -> Source:
-    """Make the pass-rate law that the options name; the base curve where they name none."""
+def load_source(
+    pass_rates: Path | None,
+    curve: str | None,
+    name: str | None,
+    at_least: str | None,
+    *,
+    smooth: bool | None,
+    default: str = _CURVE,
+) -> Source:
+    """Make the pass-rate law that the options name; the built-in source `default` where they name none."""
     from ada_bandit.errors import InputError
-    from sim.sources import from_curve, from_file, parse_share
+    from sim.sources import curve_names, from_curve, from_file, from_name, parse_share
 
-    if pass_rates is not None and curve is not None:
-        msg = f"--pass-rates {str(pass_rates)!r} and --curve {curve!r} exclude each other; give one of them"
+    given = {"--pass-rates": None if pass_rates is None else str(pass_rates), "--curve": curve, "--source": name}
+    shown = [f"{option} {value!r}" for option, value in given.items() if value is not None]
+    if len(shown) > 1:
+        msg = f"{' and '.join(shown)} exclude each other; give one of them"
         raise InputError(msg)
-    if smooth is not None and pass_rates is None:
+    is_curve = pass_rates is None and (curve is not None or (name or default) in curve_names())
+    if smooth is not None and is_curve:
         option = "--smooth" if smooth else "--no-smooth"
-        msg = f"{option} is for a file of counts; give --pass-rates FILE as well, or leave it out"
+        msg = f"{option} is for a file of counts or for rollouts; give --pass-rates FILE as well, or leave it out"
         raise InputError(msg)
     share = None if at_least is None else parse_share(at_least)
-    source = from_curve(curve or _CURVE) if pass_rates is None else from_file(pass_rates, smooth=smooth)
+    if pass_rates is not None:
+        source = from_file(pass_rates, smooth=smooth)
+    elif curve is not None:
+        source = from_curve(curve)
+    else:
+        source = from_name(name or default, smooth=smooth)
     return source if share is None else source.at_least(*share)
 
 

@@ -1,4 +1,6 @@
-"""Where a pass-rate law comes from: an array, a file of counts or rewards, or a published curve.
+"""Where a pass-rate law comes from: an array, a file of counts or rewards, or what is built in.
+
+Built in are published curves, and logged rollouts of a small model, which can be replayed as well.
 
 A `Source` is a law with a label and notes that say, in words, what the law can't know.
 """
@@ -12,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +30,20 @@ if TYPE_CHECKING:
 __all__ = [
     "BetaFit",
     "Counts",
+    "Rollouts",
     "Source",
+    "built_in_rollouts",
     "curve_names",
     "fit_beta",
     "fit_curve",
     "from_array",
     "from_curve",
     "from_file",
+    "from_name",
     "parse_share",
     "read_counts",
+    "rollout_names",
+    "source_names",
 ]
 
 SMOOTH_BELOW = 64
@@ -46,7 +53,26 @@ _ENDINGS = (".csv", ".parquet", ".jsonl", ".ndjson")
 TOKENS = "mean_response_tokens"
 """The column, or key, of a prompt's mean tokens a response."""
 _LINE = '{"prompt_id": "a", "rewards": [0, 1, 1]}'
-_CURVES = Path(__file__).parent / "data" / "pass_at_k.csv"
+_DATA = Path(__file__).parent / "data"
+_CURVES = _DATA / "pass_at_k.csv"
+
+
+class Rollouts(NamedTuple):
+    """Built-in logged rollouts."""
+
+    path: Path
+    """The file, ``.jsonl`` with rewards and tokens one by one."""
+    origin: str
+    """Where they come from, in words."""
+
+
+_ROLLOUTS = {
+    "smollm2-reasoning-gym": Rollouts(
+        _DATA / "smollm2_reasoning_gym.jsonl",
+        "responses of SmolLM2-135M-Instruct to prompts of reasoning-gym, sampled with temperature 0.7; "
+        "sim/data/README.md says how",
+    ),
+}
 
 
 class Prompts(Protocol):
@@ -188,7 +214,61 @@ def _law_of(rates: FloatArray) -> Grid:
     return Grid(atoms, weights.astype(np.float64))
 
 
-# Published curves
+# What is built in
+
+
+def source_names() -> tuple[str, ...]:
+    """Return the names of all built-in sources: curves, then rollouts."""
+    return (*curve_names(), *rollout_names())
+
+
+def rollout_names() -> tuple[str, ...]:
+    """Return the names of the built-in logged rollouts."""
+    return tuple(_ROLLOUTS)
+
+
+def from_name(name: str, *, smooth: bool | None = None) -> Source:
+    """Make a source of what is built in.
+
+    Parameters
+    ----------
+    name
+        One of `source_names()`.
+    smooth
+        For rollouts, as in `from_file`; a curve is never smoothed.
+
+    Raises
+    ------
+    InputError
+        For an unknown name; the nearest one is suggested. If a curve is to be smoothed or not.
+    """
+    if name not in source_names():
+        raise unknown_name("source", name, source_names())
+    if name not in _ROLLOUTS:
+        if smooth is not None:
+            msg = f"smoothing is for counts, and {name!r} is a curve; leave it out"
+            raise InputError(msg)
+        return from_curve(name)
+    path, origin = _ROLLOUTS[name]
+    source = from_file(path, smooth=smooth)
+    settings = source.settings | {"kind": "rollouts", "name": name}
+    return replace(source, label=name, notes=(origin, *source.notes), settings=settings)
+
+
+def built_in_rollouts(name: str) -> Rollouts:
+    """Return built-in rollouts by name.
+
+    Raises
+    ------
+    InputError
+        If the name is that of a curve, which holds no responses, or unknown.
+    """
+    if name in _ROLLOUTS:
+        return _ROLLOUTS[name]
+    if name in curve_names():
+        msg = f"{name!r} is a curve, which holds no responses; take {' or '.join(map(repr, _ROLLOUTS))}, or a file"
+        raise InputError(msg)
+    raise unknown_name("source", name, rollout_names())
 
 
 def curve_names() -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from sim.options import (
     ObjectiveOption,
     PassRatesOption,
     SmoothOption,
+    SourceOption,
     UpdateCostOption,
     escape,
     load_source,
@@ -56,6 +57,7 @@ def budget(
     ] = None,
     pass_rates: PassRatesOption = None,
     curve: CurveOption = None,
+    source_name: SourceOption = None,
     at_least: AtLeastOption = None,
     smooth: SmoothOption = None,
     total: Annotated[int, typer.Option(min=1, help="Responses of a step, over all prompts.")] = 4096,
@@ -92,6 +94,8 @@ def budget(
 ) -> None:
     """Spend one total by different methods, on the same prompts and responses: who gets them, and what it buys.
 
+    Pass rates are those of qwen2.5-math-1.5b-base unless an option names others.
+
     \b
     Examples:
       python -m sim budget --total 4096
@@ -118,7 +122,7 @@ def budget(
         seed=seed,
     )
     model = ScoreModel(objective, parse_noise_ratio(noise_ratio), update_cost)
-    source = load_source(pass_rates, curve, at_least, smooth=smooth)
+    source = load_source(pass_rates, curve, source_name, at_least, smooth=smooth)
     folder = make_folder(out)
     taken = len(methods) * (steps + warm_up * (setting.pool // prompts))
     with progress("sampling", taken) as (advance, describe):

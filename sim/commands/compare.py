@@ -13,6 +13,7 @@ import typer
 
 from sim.options import (
     POLICIES,
+    ROLLOUTS,
     AtLeastOption,
     CurveOption,
     FalseNegativeOption,
@@ -25,6 +26,7 @@ from sim.options import (
     PolicyOption,
     RulesOption,
     SmoothOption,
+    SourceOption,
     UpdateCostOption,
     escape,
     load_source,
@@ -53,6 +55,7 @@ def compare(
     policy: PolicyOption = None,
     pass_rates: PassRatesOption = None,
     curve: CurveOption = None,
+    source_name: SourceOption = None,
     at_least: AtLeastOption = None,
     smooth: SmoothOption = None,
     rules: RulesOption = None,
@@ -72,10 +75,12 @@ def compare(
 ) -> None:
     """Compare policies on one law of pass rates: what they cost, what signal they find, what they climb.
 
+    Pass rates are those of smollm2-reasoning-gym unless an option names others.
+
     \b
     Examples:
       python -m sim compare
-      python -m sim compare --at-least 1/16
+      python -m sim compare --curve qwen2.5-math-1.5b-base --at-least 1/16
       python -m sim compare --pass-rates counts.csv --policy mine.toml
       python -m sim compare --rules rules.py --policy grpo --policy my_rule
     """  # noqa: D301 - \b keeps the lines of the examples apart
@@ -85,7 +90,7 @@ def compare(
     from sim.score_model import ScoreModel, parse_noise_ratio
 
     policies = read_policies(policy or POLICIES, rules or ())
-    source = load_source(pass_rates, curve, at_least, smooth=smooth)
+    source = load_source(pass_rates, curve, source_name, at_least, smooth=smooth, default=ROLLOUTS)
     model = ScoreModel(objective, parse_noise_ratio(noise_ratio), update_cost, false_positive, false_negative)
     folder = make_folder(out)
     with progress("simulating", prompts * batches * len(policies)) as (advance, describe):

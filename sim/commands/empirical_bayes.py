@@ -18,6 +18,7 @@ from sim.options import (
     ObjectiveOption,
     PassRatesOption,
     SmoothOption,
+    SourceOption,
     load_source,
     make_folder,
     new_table,
@@ -42,6 +43,7 @@ __all__ = ["empirical_bayes"]
 def empirical_bayes(
     pass_rates: PassRatesOption = None,
     curve: CurveOption = None,
+    source_name: SourceOption = None,
     at_least: AtLeastOption = None,
     smooth: SmoothOption = None,
     drift_to: Annotated[
@@ -75,6 +77,8 @@ def empirical_bayes(
 ) -> None:
     """Learn the pass-rate law while sampling, and follow it when it drifts: what share of the optimum is reached.
 
+    Pass rates are those of qwen2.5-math-1.5b-base unless an option names others.
+
     \b
     Examples:
       python -m sim empirical-bayes
@@ -85,7 +89,7 @@ def empirical_bayes(
     from sim.empirical_figure import write_figure
     from sim.sources import from_curve, parse_share
 
-    source = load_source(pass_rates, curve, at_least, smooth=smooth)
+    source = load_source(pass_rates, curve, source_name, at_least, smooth=smooth)
     end = from_curve(drift_to)
     if at_least is not None:
         end = end.at_least(*parse_share(at_least))

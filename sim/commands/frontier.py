@@ -23,6 +23,7 @@ from sim.options import (
     PolicyOption,
     RulesOption,
     SmoothOption,
+    SourceOption,
     UpdateCostOption,
     escape,
     load_source,
@@ -50,6 +51,7 @@ def frontier(
     policy: PolicyOption = None,
     pass_rates: PassRatesOption = None,
     curve: CurveOption = None,
+    source_name: SourceOption = None,
     at_least: AtLeastOption = None,
     smooth: SmoothOption = None,
     rules: RulesOption = None,
@@ -73,6 +75,8 @@ def frontier(
 ) -> None:
     """Place policies by cost and utility beneath the frontier, the best that is possible at each cost.
 
+    Pass rates are those of qwen2.5-math-1.5b-base unless an option names others.
+
     \b
     Examples:
       python -m sim frontier --at-least 1/16
@@ -87,7 +91,7 @@ def frontier(
 
     own = read_policies(policy or (), rules or ())
     policies = [*(one for one in all_presets() if presets and one not in own), *own]
-    source = load_source(pass_rates, curve, at_least, smooth=smooth)
+    source = load_source(pass_rates, curve, source_name, at_least, smooth=smooth)
     model = ScoreModel(objective, parse_noise_ratio(noise_ratio), update_cost, false_positive, false_negative)
     folder = make_folder(out)
     with progress("tracing the frontier", len(policies) + 1) as (advance, describe):

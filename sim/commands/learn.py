@@ -20,6 +20,7 @@ from sim.options import (
     PolicyOption,
     RulesOption,
     SmoothOption,
+    SourceOption,
     escape,
     load_source,
     make_folder,
@@ -47,6 +48,7 @@ def learn(
     policy: PolicyOption = None,
     pass_rates: PassRatesOption = None,
     curve: CurveOption = None,
+    source_name: SourceOption = None,
     smooth: SmoothOption = None,
     rules: RulesOption = None,
     prompt_set: Annotated[
@@ -125,6 +127,8 @@ def learn(
 ) -> None:
     """Train a small model under each policy: what it learns per step, per response, per token and per time.
 
+    Pass rates are those of qwen2.5-math-1.5b-base unless an option names others.
+
     \b
     Examples:
       python -m sim learn --seeds 5
@@ -138,7 +142,7 @@ def learn(
     from sim.policies import read_policies
 
     policies = read_policies(policy or POLICIES, rules or ())
-    source = load_source(pass_rates, curve, None, smooth=smooth)
+    source = load_source(pass_rates, curve, source_name, None, smooth=smooth)
     kinds: Any = {"model": model, "optimizer": optimizer}
     tasks = tuple(
         Task(

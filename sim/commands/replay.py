@@ -14,6 +14,7 @@ import typer
 
 from sim.options import (
     POLICIES,
+    ROLLOUTS,
     FiguresOption,
     JsonOption,
     PolicyOption,
@@ -32,7 +33,7 @@ from sim.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sim.logs import Order
+    from sim.logs import Log, Order
     from sim.replay import Replay, Span
 
 __all__ = ["replay"]
@@ -41,14 +42,23 @@ __all__ = ["replay"]
 @plain_errors
 def replay(
     file: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="FILE",
             help="Logged rollouts: .jsonl with prompt_id, rewards in logged order and, where known, tokens; or counts: "
             ".csv or .parquet with prompt_id, correct, total and, where known, mean_response_tokens.",
             show_default=False,
         ),
-    ],
+    ] = None,
+    source_name: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Replay built-in rollouts in place of a file: smollm2-reasoning-gym.",
+            show_default=False,
+        ),
+    ] = None,
     policy: PolicyOption = None,
     rules: RulesOption = None,
     shuffle: Annotated[
@@ -86,11 +96,11 @@ def replay(
     \b
     Examples:
       python -m sim replay rollouts.jsonl
+      python -m sim replay --source smollm2-reasoning-gym
       python -m sim replay rollouts.jsonl --shuffle --policy mine.toml --policy grpo
       python -m sim replay counts.csv --repeats 100
       python -m sim replay counts.csv --bootstrap
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    from sim.logs import read_log
     from sim.policies import read_policies
     from sim.replay import ORDERS
     from sim.replay import replay as run
@@ -98,14 +108,14 @@ def replay(
 
     order = _order(shuffle=shuffle, bootstrap=bootstrap)
     policies = read_policies(policy or POLICIES, rules or ())
-    log = read_log(file)
+    label, log = _read(file, source_name)
     folder = make_folder(out)
     passes = repeats or ORDERS if order or not log.ordered else 1
     with progress("replaying", passes * len(log.prompt_ids) * len(policies)) as (advance, describe):
         result = run(
             policies,
             log,
-            label=file.name,
+            label=label,
             order=order,
             repeats=repeats,
             seed=seed,
@@ -126,6 +136,25 @@ def replay(
         console.print(table)
     print_notes((f"cost is relative to {result.reference}", *result.notes), console)
     print_written(folder, written, console)
+
+
+def _read(file: Path | None, source_name: str | None) -> tuple[str, Log]:
+    """Return the label and the log of a file or of built-in rollouts."""
+    from ada_bandit.errors import InputError
+    from sim.logs import read_log
+    from sim.sources import built_in_rollouts
+
+    if file is not None and source_name is not None:
+        msg = f"the file {str(file)!r} and --source {source_name!r} exclude each other; give one of them"
+        raise InputError(msg)
+    if source_name is not None:
+        path, origin = built_in_rollouts(source_name)
+        log = read_log(path)
+        return source_name, change(log, notes=(origin, *log.notes))
+    if file is None:
+        msg = f"nothing to replay: give a FILE of logged rollouts, or --source {ROLLOUTS}"
+        raise InputError(msg)
+    return file.name, read_log(file)
 
 
 def _order(*, shuffle: bool, bootstrap: bool) -> Order | None:

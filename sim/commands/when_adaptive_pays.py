@@ -20,6 +20,7 @@ from sim.options import (
     PolicyOption,
     RulesOption,
     SmoothOption,
+    SourceOption,
     escape,
     load_source,
     make_folder,
@@ -48,6 +49,7 @@ def when_adaptive_pays(
     policy: PolicyOption = None,
     pass_rates: PassRatesOption = None,
     curve: CurveOption = None,
+    source_name: SourceOption = None,
     at_least: AtLeastOption = None,
     smooth: SmoothOption = None,
     rules: RulesOption = None,
@@ -70,6 +72,8 @@ def when_adaptive_pays(
 
     Fixed numbers of responses and adaptive rules compete in several sizes each; policies given with --policy join them.
 
+    Pass rates are those of qwen2.5-math-1.5b-base unless an option names others.
+
     \b
     Examples:
       python -m sim when-adaptive-pays --at-least 1/16
@@ -82,7 +86,7 @@ def when_adaptive_pays(
 
     policies = read_policies(policy or (), rules or ())
     objectives = tuple(dict.fromkeys(objective or OBJECTIVES))
-    source = load_source(pass_rates, curve, at_least, smooth=smooth)
+    source = load_source(pass_rates, curve, source_name, at_least, smooth=smooth)
     folder = make_folder(out)
     with progress("mapping", len(objectives) * len(COSTS) * len(NOISE)) as (advance, describe):
         found = run(source, objectives=objectives, policies=policies, max_samples=max_samples, progress=advance)

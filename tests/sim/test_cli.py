@@ -33,6 +33,9 @@ def run(*arguments: str | Path) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
+BASE = ("--curve", "qwen2.5-math-1.5b-base")
+
+
 def compared(out: Path, *arguments: str | Path) -> Any:
     return run("compare", "--no-figures", "--batches", "4", "--prompts", "32", "--out", out, *arguments)
 
@@ -88,11 +91,12 @@ def test_compare_by_default(tmp_path: Path) -> None:
     result = compared(tmp_path)
     assert result.exit_code == 0
     for word in (
-        "qwen2.5-math-1.5b-base",
+        "smollm2-reasoning-gym",
         "grpo",
         "reinforce-ada-pos",
         "reinforce-ada-balance",
-        "largest residual",
+        "300 prompts with 32 responses each",
+        "smoothed, as the smallest total",
         "cost is relative to grpo (4 responses per prompt)",
         "4.000 ± 0.000",
         "+0.0386",
@@ -103,11 +107,38 @@ def test_compare_by_default(tmp_path: Path) -> None:
     assert result.stderr == ""
     with (tmp_path / "compare.csv").open(newline="") as lines:
         assert [row["policy"] for row in csv.DictReader(lines)][1:] == ["reinforce-ada-pos", "reinforce-ada-balance"]
-    assert json.loads((tmp_path / "compare.json").read_text())["configuration"]["batches"] == 4
+    configuration = json.loads((tmp_path / "compare.json").read_text())["configuration"]
+    assert configuration["batches"] == 4
+    assert (configuration["source"]["kind"], configuration["source"]["name"]) == ("rollouts", "smollm2-reasoning-gym")
+
+
+def test_compare_on_a_built_in_source(tmp_path: Path) -> None:
+    curve = json.loads(compared(tmp_path, *BASE, "--json").stdout)
+    assert curve["configuration"]["source"] == {"label": BASE[1], "kind": "curve", "name": BASE[1]}
+    assert json.loads(compared(tmp_path, "--source", BASE[1], "--json").stdout) == curve
+    default = json.loads(compared(tmp_path, "--json").stdout)
+    assert json.loads(compared(tmp_path, "--source", "smollm2-reasoning-gym", "--json").stdout) == default
+    plain = json.loads(compared(tmp_path, "--no-smooth", "--json").stdout)
+    assert plain["configuration"]["source"]["smooth"] is False
+
+
+@pytest.mark.parametrize(
+    ("command", "default"),
+    [("compare", "smollm2-reasoning-gym")]
+    + [(name, BASE[1]) for name in ("frontier", "when-adaptive-pays", "budget", "empirical-bayes", "learn")],
+)
+def test_every_command_that_takes_a_law_takes_a_source(command: str, default: str, tmp_path: Path) -> None:
+    assert f"Pass rates are those of {default} unless" in " ".join(run(command, "--help").stdout.split())
+    result = run(command, "--source", "qwen", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "unknown source 'qwen'" in result.stderr
+    # The sources exclude each other in every command.
+    result = run(command, "--source", "qwen", "--curve", "rl", "--out", tmp_path)
+    assert "--curve 'rl' and --source 'qwen' exclude each other" in result.stderr
 
 
 def test_compare_tells_the_efficiency(tmp_path: Path) -> None:
-    options = ("--objective", "log", "--noise-ratio", "10", "--update-cost", "10", "--at-least", "1/16")
+    options = (*BASE, "--objective", "log", "--noise-ratio", "10", "--update-cost", "10", "--at-least", "1/16")
     result = compared(tmp_path, *options, "--policy", "dr-grpo", "--policy", "reinforce-ada-balance")
     assert "objective log, noise ratio 10, update cost 10, in the two-component score model" in " ".join(
         result.stdout.split()
@@ -156,11 +187,11 @@ def test_compare_prints_json_alone(tmp_path: Path) -> None:
     assert [row["policy"] for row in data["policies"]] == ["noisy", "grpo"]
     assert data["configuration"]["seed"] == 5
     assert data["configuration"]["version"]
-    assert data["configuration"]["source"]["name"] == "qwen2.5-math-1.5b-base"
 
 
 def test_compare_with_the_papers_filter(tmp_path: Path) -> None:
-    data = json.loads(compared(tmp_path, "--at-least", "1/16", "--prompts", "512", "--batches", "0", "--json").stdout)
+    options = ("--at-least", "1/16", "--prompts", "512", "--batches", "0", "--json")
+    data = json.loads(compared(tmp_path, *BASE, *options).stdout)
     extra = {row["policy"]: row["extra_responses"] for row in data["policies"]}
     assert extra["reinforce-ada-pos"] == pytest.approx(4000, abs=50)
     assert extra["reinforce-ada-balance"] == pytest.approx(6300, abs=50)
@@ -199,10 +230,14 @@ def test_compare_without_prompts(tmp_path: Path) -> None:
     [
         (("--curve", "nope"), "unknown curve 'nope'"),
         (("--curve", "a", "--pass-rates", "b.csv"), "--pass-rates 'b.csv' and --curve 'a' exclude each other"),
+        (("--source", "smollm2-reasoning"), "did you mean 'smollm2-reasoning-gym'"),
+        (("--curve", "smollm2-reasoning-gym"), "unknown curve 'smollm2-reasoning-gym'"),
+        (("--curve", "a", "--source", "b"), "--curve 'a' and --source 'b' exclude each other"),
+        (("--pass-rates", "a.csv", "--source", "b"), "--pass-rates 'a.csv' and --source 'b' exclude each other"),
         (("--at-least", "16"), "a filter is written K/N"),
         (("--at-least", "17/16"), "K of at most N"),
-        (("--smooth",), "--smooth is for a file of counts"),
-        (("--no-smooth",), "--no-smooth is for a file of counts"),
+        ((*BASE, "--smooth"), "--smooth is for a file of counts or for rollouts"),
+        (("--source", BASE[1], "--no-smooth"), "--no-smooth is for a file of counts or for rollouts"),
         (("--pass-rates", "nope.csv"), "'nope.csv' does not exist"),
         (("--policy", "reinforce-ada-balanced"), "did you mean 'reinforce-ada-balance'"),
         (("--policy", "nope.toml"), "'nope.toml' does not exist; give an existing file or a preset"),

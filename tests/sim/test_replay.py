@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from ada_bandit import All, Balance, Grid, Never, Policy, Positive, Quota, Rounds, Stages, Uniform, analyze_law
+from ada_bandit import All, Balance, Beta, Grid, Never, Policy, Positive, Quota, Rounds, Stages, Uniform, analyze_law
 from ada_bandit.errors import InputError
 from ada_bandit.uniforms import fold_seed
 from sim.censored import extremes
@@ -30,6 +30,7 @@ from sim.logs import CountLog, Log, Order, RewardLog, read_log
 from sim.montecarlo import simulate
 from sim.replay import ORDERS, Replay, Row, Span, plain_signal, replay
 from sim.replay_figure import write_figure
+from sim.sources import built_in_rollouts, fit_beta, from_name
 
 Write = Callable[[str, str], Path]
 PAIRS = Policy(rule=Positive(1), budget=Rounds(2, 2), group_size=2, name="pairs")
@@ -626,6 +627,41 @@ def test_command(logged: Path, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_command_on_built_in_rollouts(tmp_path: Path) -> None:
+    result = run("--source", "smollm2-reasoning-gym", "--no-figures", "--json", "--policy", "grpo", "--out", tmp_path)
+    assert result.exit_code == 0
+    data = json.loads(result.stdout)
+    assert (data["configuration"]["log"], data["configuration"]["order"]) == ("smollm2-reasoning-gym", "logged")
+    assert "SmolLM2-135M-Instruct" in " ".join(data["notes"])
+    lines = [json.loads(line) for line in built_in_rollouts("smollm2-reasoning-gym").path.read_text().splitlines()]
+    assert data["prompts"] == len(lines)
+    # GRPO takes the first four responses, as they were logged.
+    first = [[reward > 0.5 for reward in line["rewards"][:4] if reward is not None] for line in lines]
+    (row,) = data["policies"]
+    assert row["signal"]["low"] == pytest.approx(np.mean([any(one) and not all(one) for one in first]))
+    assert row["tokens"]["low"] == pytest.approx(np.mean([sum(line["tokens"][:4]) for line in lines]))
+
+
+def test_built_in_rollouts_are_what_their_fitted_prior_predicts() -> None:
+    counts = from_name("smollm2-reasoning-gym").counts
+    assert counts is not None
+    fit = fit_beta(counts.correct, counts.total)
+    prior = Beta(fit.mean * fit.concentration, (1 - fit.mean) * fit.concentration)
+    log = read_log(built_in_rollouts("smollm2-reasoning-gym").path)
+    policies = [Policy.preset(name) for name in ("grpo", "reinforce-ada-pos", "reinforce-ada-balance")]
+    # With replacement, the spread over passes is the error of one.
+    again = replay(policies, log, order=Order.bootstrap, repeats=50)
+    for policy, row, errors in zip(policies, replay(policies, log).rows, again.rows, strict=True):
+        exact = analyze_law(policy, prior)
+        for seen, error, expected in (
+            (row.responses, errors.responses, exact["expected_samples"]),
+            (row.signal, errors.signal, exact["signal_probability"]),
+        ):
+            assert error.spread is not None
+            assert seen.low == pytest.approx(expected, abs=4 * error.spread + 1e-9)
+            assert error.spread < 0.4
+
+
 def test_command_prints_json_alone(logged: Path, tmp_path: Path) -> None:
     rules = tmp_path / "rules.py"
     rules.write_text("from ada_bandit import exit_rule\n@exit_rule\ndef mine(pos, neg):\n    return pos > 1\n")
@@ -653,6 +689,7 @@ def test_command_by_bootstrap_with_tokens(write: Write, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("nope.csv",), "the file 'nope.csv' does not exist"),
+        (("a.csv", "--source", "smollm2-reasoning-gym"), "the file 'a.csv' and --source 'smollm2-reasoning-gym' excl"),
         (("--shuffle", "--bootstrap"), "--shuffle draws without replacement and --bootstrap with it"),
         (("--repeats", "3"), "the logged order is one pass, not 3"),
         (("--policy", "nothing"), "unknown policy 'nothing'"),
@@ -666,4 +703,18 @@ def test_command_refuses(logged: Path, tmp_path: Path, arguments: tuple[str, ...
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "nothing to replay: give a FILE of logged rollouts, or --source smollm2-reasoning-gym"),
+        (("--source", "smollm2"), "unknown source 'smollm2'"),
+        (("--source", "qwen2.5-math-1.5b-base"), "is a curve, which holds no responses"),
+    ],
+)
+def test_command_needs_a_log(arguments: tuple[str, ...], message: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
     assert message in result.stderr

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,17 +15,21 @@ import pytest
 from ada_bandit import Grid, Policy, Quota, Rounds, analyze_law
 from ada_bandit.errors import InputError
 from sim.sources import (
+    built_in_rollouts,
     curve_names,
     fit_beta,
     fit_curve,
     from_array,
     from_curve,
     from_file,
+    from_name,
     parse_share,
     read_counts,
+    source_names,
 )
 
 BASE = "qwen2.5-math-1.5b-base"
+ROLLOUTS = "smollm2-reasoning-gym"
 Write = Callable[[str, str], Path]
 
 
@@ -128,6 +133,65 @@ def test_fit_of_laws_at_the_ends() -> None:
 def test_fit_refuses(k: list[int], pass_at_k: list[float], all_correct: list[float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit_curve(k, pass_at_k, all_correct)
+
+
+# Rollouts
+
+
+def lines_of_the_rollouts() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in built_in_rollouts(ROLLOUTS).path.read_text().splitlines()]
+
+
+def test_source_names() -> None:
+    assert source_names() == (*curve_names(), ROLLOUTS)
+    assert all(from_name(name).label == name for name in source_names())
+
+
+def test_rollouts_are_what_the_sample_data_should_be() -> None:
+    lines = lines_of_the_rollouts()
+    assert len({line["prompt_id"] for line in lines}) == len(lines) == 300
+    assert all(len(line["rewards"]) == len(line["tokens"]) == 32 for line in lines)
+    # Mixed difficulty: prompts that are never right, seldom, and mostly, and not all of one family.
+    correct = [line["rewards"].count(1) for line in lines]
+    assert min(correct) == 0
+    assert max(correct) > 24
+    inside = [line["family"] for line, k in zip(lines, correct, strict=True) if 0 < k < 32]
+    assert len(inside) >= 100
+    assert len(set(inside)) >= 6
+    assert built_in_rollouts(ROLLOUTS).path.stat().st_size < 1_000_000
+
+
+def test_rollouts_are_read_like_a_file_of_counts() -> None:
+    lines = lines_of_the_rollouts()
+    plain = from_name(ROLLOUTS, smooth=False)
+    assert plain.counts is not None
+    assert plain.counts.total.tolist() == [sum(reward is not None for reward in line["rewards"]) for line in lines]
+    correct = [line["rewards"].count(1) for line in lines]
+    assert plain.counts.correct.tolist() == correct
+    assert plain.law.mean == pytest.approx(np.mean(plain.counts.rates))
+    assert plain.settings == {"kind": "rollouts", "name": ROLLOUTS, "smooth": False}
+    assert "SmolLM2-135M-Instruct" in plain.notes[0]
+    never, always = correct.count(0), sum(k == 32 for k in correct)
+    assert f"{never} prompts without a correct response and {always} without an incorrect one" in " ".join(plain.notes)
+
+
+def test_rollouts_are_smoothed_as_a_file_is() -> None:
+    source, file = from_name(ROLLOUTS), from_file(built_in_rollouts(ROLLOUTS).path)
+    assert source.law == file.law
+    assert source.notes[1:] == file.notes
+    assert source.settings["smooth"] is True
+    assert source.settings["prior"] == file.settings["prior"]
+
+
+def test_built_in_sources_that_are_refused() -> None:
+    with pytest.raises(InputError, match=r"unknown source 'smolm2-reasoning'; did you mean 'smollm2-reasoning-gym'"):
+        from_name("smolm2-reasoning")
+    with pytest.raises(InputError, match=r"smoothing is for counts, and 'qwen2.5-math-1.5b-base' is a curve"):
+        from_name(BASE, smooth=True)
+    with pytest.raises(InputError, match=r"'qwen2.5-math-1.5b-base' is a curve, which holds no responses; take 'smol"):
+        built_in_rollouts(BASE)
+    with pytest.raises(InputError, match="unknown source 'smol'"):
+        built_in_rollouts("smol")
 
 
 # The filter

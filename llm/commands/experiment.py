@@ -1,0 +1,213 @@
+"""``python -m llm experiment``: arms x seeds x learning rates of one config, and what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from llm.commands.train import SetOption, print_fields
+from llm.options import console, folder_for, plain_errors, progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from llm.experiment import Failure, Job
+    from llm.experiment_results import Estimate, Results
+
+__all__ = ["ExperimentCommand", "experiment"]
+
+
+class ExperimentCommand(TyperCommand):
+    """The command, whose help lists every field of an experiment's config."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        from llm.experiment import ArmConfig, ExperimentConfig
+
+        print_fields(ExperimentConfig, "Fields of CONFIG and their defaults:")
+        print_fields(ArmConfig, "Fields of [arms.NAME]:")
+
+
+@plain_errors
+def experiment(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The experiment's TOML file; ready ones lie in llm/configs.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the runs, the tables and the figures.")] = Path(
+        "out/llm/experiment"
+    ),
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; one a core unless given.", show_default=False)
+    ] = None,
+    changes: SetOption = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ARM", help="Run and show this arm alone; repeatable.", show_default=False),
+    ] = None,
+) -> None:
+    """Train every arm of an experiment on every seed, and compare them at equal steps, responses and tokens.
+
+    \b
+    With several learning rates each arm is first tuned, on a seed of its own.
+    It may be killed at any moment: started again, it goes on where it was.
+    Where a run fails the others go on; the exit code is then 1.
+
+    \b
+    Examples:
+      python -m llm experiment llm/configs/train-demo.toml --out out/llm/demo
+      python -m llm experiment llm/configs/hard-pool.toml --only grpo-4
+    """  # noqa: D301 - \b keeps the lines of the examples apart
+    from ada_bandit.errors import unknown_name
+    from llm.config import parse_changes
+    from llm.experiment import available_cores, folder_lock, read_experiment
+    from llm.experiment_results import collect, tune
+
+    plan = read_experiment(config, out, parse_changes(changes or []))
+    for arm in only or []:
+        if arm not in plan.config.arms:
+            raise unknown_name("arm", arm, plan.config.arms)
+    arms = [arm for arm in plan.config.arms if not only or arm in only]
+    folder_for(out)
+    count = workers or available_cores()
+    with folder_lock(out) as lock:
+        tuning_jobs = plan.tuning_jobs(arms)
+        failures = _run("tuning", tuning_jobs, count, lock)
+        tunings = tune(plan, tuning_jobs)
+        rates = (
+            {arm: tuning.best for arm, tuning in tunings.items()} if plan.tunes else dict.fromkeys(arms, plan.rates[0])
+        )
+        jobs = plan.final_jobs(rates)
+        failures += _run("training", jobs, count, lock)
+        results = collect(plan, jobs, tunings)
+        shown = console()
+        if results is not None:
+            _show(results, shown)
+            _write(results, out, shown)
+    for failure in failures:
+        shown.print(str(failure), style="red", markup=False, highlight=False, soft_wrap=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+def _run(what: str, jobs: Sequence[Job], workers: int, lock: int) -> list[Failure]:
+    """Run what hasn't finished, with a bar, or lines where there is no terminal; return what failed."""
+    from llm.experiment import available_cores, command_of, run_jobs
+
+    done = sum(job.finished for job in jobs)
+    threads = max(available_cores() // workers, 1)
+    lines = console(stderr=True)
+    ended = done
+
+    with progress(what, len(jobs), done) as advance:
+
+        def tell(job: Job, failure: Failure | None, seconds: float) -> None:
+            nonlocal ended
+            ended += 1
+            how = f"{job.label}: {'finished' if failure is None else 'FAILED'} after {seconds:.0f} s"
+            advance(1, f"{what}; {how}")
+            if not lines.is_terminal:
+                lines.print(f"{what} {ended}/{len(jobs)}: {how}", markup=False, highlight=False, soft_wrap=True)
+
+        return run_jobs(
+            jobs, workers, command=lambda job: command_of(job, threads), threads=threads, inherit=[lock], tell=tell
+        )
+
+
+def _show(results: Results, shown: Console) -> None:
+    for table in _tables(results):
+        shown.print()
+        shown.print(table)
+    shown.print()
+    for text in results.verdicts():
+        shown.print(f"- {text}", markup=False, highlight=False)
+    shown.print(
+        "Ahead and behind: the 95 % interval of the difference (Student's t over seeds, one comparison at a time) "
+        "excludes 0. ± is one standard error.",
+        style="dim",
+        highlight=False,
+    )
+    for note in results.notes:
+        shown.print(f"- {note}", style="dim", markup=False, highlight=False)
+
+
+def _tables(results: Results) -> Iterator[Table]:
+    from llm.experiment_results import AXES, place_of
+
+    places = [(axis, point) for axis in AXES for point in results.points[axis]]
+    for evaluation in results.evaluations:
+        table = _new_table(f"pass rate: {evaluation}", "start", *(place_of(*place) for place in places))
+        for arm in results.arms:
+            cells = [_mean(results.at(arm, evaluation, *place)) for place in places]
+            table.add_row(arm, _mean(results.start(arm, evaluation)), *cells)
+        yield table
+    if results.reference in results.arms and len(results.arms) > 1:
+        for evaluation in results.evaluations:
+            title = f"ahead of {results.reference}, {evaluation}: differences of the same seeds; * excludes 0"
+            table = _new_table(title, *(place_of(*place) for place in places))
+            for arm in results.arms:
+                if arm != results.reference:
+                    found = [results.difference(arm, evaluation, *place) for place in places]
+                    table.add_row(arm, *map(_interval, found))
+            yield table
+    yield _costs(results)
+
+
+def _costs(results: Results) -> Table:
+    phases = ("sample", "update", "allocate", "eval")
+    heads = ("learning\nrate", "responses\na step", "tokens\na step", *(f"{phase}\ns a step" for phase in phases))
+    table = _new_table(f"a step, up to {max(results.points['steps']):,} steps", *heads, "total\ns a step")
+    for name, arm in results.arms.items():
+        seconds = results.seconds(name)
+        table.add_row(
+            name,
+            f"{arm.rate:g}",
+            f"{results.per_step(name, 'responses').mean:,.1f}",
+            f"{results.per_step(name, 'tokens').mean:,.0f}",
+            *(f"{seconds.get(phase, 0.0):.3f}" for phase in (*phases, "total")),
+        )
+    return table
+
+
+def _new_table(title: str, *columns: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("arm", overflow="fold")
+    for column in columns:
+        table.add_column(column.replace(" ", "\n", 1), justify="right", no_wrap=True)
+    return table
+
+
+def _mean(value: Estimate) -> str:
+    if not value.count:
+        return "-"
+    return f"{value.mean:.3f}" + ("" if value.count < 2 else f" ± {value.standard_error:.3f}")
+
+
+def _interval(value: Estimate) -> str:
+    if not value.count:
+        return "-"
+    if value.count < 2:
+        return f"{value.mean:+.3f}"
+    return f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]{'*' if value.sign else ' '}"
+
+
+def _write(results: Results, folder: Path, shown: Console) -> None:
+    from llm.experiment import write_text
+    from llm.experiment_figure import write_figures
+
+    texts = {
+        "results.json": json.dumps(results.to_dict(), indent=2, allow_nan=False) + "\n",
+        "results.csv": results.to_csv(),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    names = [*texts, *(path.name for path in write_figures(results, folder))]
+    shown.print(f"written to {folder}: {', '.join(names)}", style="dim", highlight=False, soft_wrap=True)

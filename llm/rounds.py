@@ -1,0 +1,177 @@
+"""One step's sampling: rounds of ask, generate, verify and tell until every prompt has exited."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ada_bandit import Allocator
+from ada_bandit._types import FloatArray
+from ada_bandit.allocator import Groups
+from llm.distributed import World
+from llm.types import Prompt, Response, Sampler
+from llm.verify import Scores, Verifier
+
+__all__ = ["Row", "Rows", "StepSample", "sample_step"]
+
+COUNTS = ("truncated", "raised", "timed_out", "padding")
+Timed = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A kept response, as the update sees it."""
+
+    prompt: int
+    """Number of the prompt in the step."""
+    prompt_tokens: Sequence[int]
+    """`[token]` The prompt."""
+    response: Response
+    """The response."""
+    advantage: float
+    """Its advantage."""
+
+
+Rows = list[Row]
+
+
+@dataclass(eq=False)
+class StepSample:
+    """What was sampled in a step."""
+
+    allocator: Allocator
+    """The step's allocator; done when `sample_step` returns."""
+    prompts: Sequence[Prompt]
+    """`[prompt]` The prompts."""
+    encoded: Sequence[Sequence[int]]
+    """`[prompt][token]` Their tokens."""
+    responses: dict[int, Response] = field(default_factory=dict)
+    """Every response by the allocator's id."""
+    rewards: dict[int, float] = field(default_factory=dict)
+    """Every reward by the allocator's id; NaN without a score."""
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    """Responses that were truncated, whose verifier raised, or that ran out of time; and padding (`World.padding`)."""
+    first_error: str = ""
+    """The first error of a verifier."""
+    rounds: int = 0
+    """Rounds so far."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens generated."""
+        return sum(each.tokens.size for each in self.responses.values())
+
+    def rows(self, groups: Groups, *, keep_no_signal: bool) -> Rows:
+        """Return the kept responses.
+
+        A group whose advantages are all 0 has nothing to say; its rows are left out unless
+        `keep_no_signal`, where they count in the token mean.
+        """
+        speaks = (groups.advantages != 0).any(axis=1, keepdims=True)
+        used = groups.mask & (speaks | keep_no_signal)
+        return [
+            Row(int(i), self.encoded[i], self.responses[int(groups.ids[i, slot])], float(groups.advantages[i, slot]))
+            for i, slot in zip(*np.nonzero(used), strict=True)
+        ]
+
+    def pool_means(self) -> FloatArray:
+        """Return the mean reward of each prompt's scored responses, ``[prompt]``; NaN where none has a score."""
+        most = self.allocator.policy.budget.max_samples
+        ids = np.fromiter(self.rewards, dtype=np.int64, count=len(self.rewards))
+        rewards = np.fromiter(self.rewards.values(), dtype=np.float64, count=len(self.rewards))
+        scored = ~np.isnan(rewards)
+        of = ids[scored] // most
+        count = np.bincount(of, minlength=len(self.prompts))
+        total = np.bincount(of, weights=rewards[scored], minlength=len(self.prompts))
+        return np.where(count > 0, total / np.maximum(count, 1), math.nan)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run needs in order to go on with the next round."""
+        return {
+            "allocator": self.allocator.state_dict(),
+            "responses": self.responses,
+            "rewards": self.rewards,
+            "counts": self.counts,
+            "first_error": self.first_error,
+            "rounds": self.rounds,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the state of a step that was begun."""
+        self.allocator.load_state_dict(state["allocator"])
+        self.responses = dict(state["responses"])
+        self.rewards = dict(state["rewards"])
+        self.counts = dict(state["counts"])
+        self.first_error = str(state["first_error"])
+        self.rounds = int(state["rounds"])
+
+
+def sample_step(
+    step: StepSample,
+    sampler: Sampler,
+    verifier: Verifier,
+    seed: int,
+    *,
+    world: World,
+    timed: Timed,
+    after_round: Callable[[StepSample], None] | None = None,
+) -> Groups:
+    """Go on with a step's rounds until every prompt has exited, and return its groups.
+
+    Parameters
+    ----------
+    step
+        The step, new or restored in the middle.
+    sampler, verifier
+        What generates and what scores.
+    seed
+        The step's seed, for the sampler.
+    world
+        The processes among which a round is shared.
+    timed
+        Context that adds its time to a phase: sample, verify or allocate.
+    after_round
+        Called when a round has been told.
+    """
+    allocator = step.allocator
+    while True:
+        with timed("allocate"):
+            request = allocator.ask()
+        if not request:
+            break
+        mine = world.share(len(request))
+        part = slice(mine.start, mine.stop)
+        prompts = [step.prompts[i] for i in request.prompts[part]]
+        with timed("sample"):
+            ids = np.stack([[each.id for each in prompts], request.draws[part]], axis=1).astype(np.int64).reshape(-1, 2)
+            encoded = [step.encoded[i] for i in request.prompts[part]]
+            responses = sampler.generate(encoded, ids, seed) if encoded else []
+        with timed("verify"):
+            scores = verifier.score(prompts, responses)
+        with timed("exchange"):
+            told = world.join([(responses, scores)])
+        with timed("allocate"):
+            _take(step, request.ids.tolist(), told)
+            allocator.tell(request.ids, [step.rewards[int(i)] for i in request.ids])
+            step.counts["padding"] += world.padding(len(request))
+            step.rounds += 1
+        if after_round is not None:
+            after_round(step)
+    with timed("allocate"):
+        return allocator.groups()
+
+
+def _take(step: StepSample, ids: Sequence[int], told: Sequence[tuple[Sequence[Response], Scores]]) -> None:
+    responses = [each for part, _ in told for each in part]
+    rewards = np.concatenate([scores.rewards for _, scores in told])
+    step.responses.update(zip(ids, responses, strict=True))
+    step.rewards.update(zip(ids, rewards.tolist(), strict=True))
+    for _, scores in told:
+        for name in ("truncated", "raised", "timed_out"):
+            step.counts[name] += getattr(scores, name)
+        step.first_error = step.first_error or scores.first_error

@@ -1,0 +1,643 @@
+"""The trainer: prompts, rounds under a policy, PPO-clip on the groups it keeps, again and again.
+
+Everything left to chance is a function of the run's seed, the step, the prompt and the number of
+the response, and a checkpoint holds the rest. A run that was killed therefore ends with the same
+losses as one that wasn't (to the bit on a CPU with the transformers sampler). CPU alone has been
+tried; CUDA and MPS go through the same code, but no run of it was ever made on one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ada_bandit import Allocator, EmpiricalBayes, PassRateMemory, Policy
+from ada_bandit._types import FloatArray, IntArray
+from ada_bandit.allocator import Groups
+from ada_bandit.errors import InputError
+from ada_bandit.uniforms import fold_seed
+from llm.checkpoint import Checkpoint, Checkpoints
+from llm.config import RunConfig, TaskConfig
+from llm.distributed import World
+from llm.evaluate import evaluate_task
+from llm.logs import MetricsLog, StepLine, cut_rows, write_run_files
+from llm.loss import Batch, collate, objective, token_statistics
+from llm.models import choose_device, context_length, encode_all, load_model, load_tokenizer
+from llm.policies import load_policy
+from llm.rounds import Row, Rows, StepSample, sample_step
+from llm.samplers import make_sampler
+from llm.tasks import load_task
+from llm.types import Prompt, Response, Sampler, Task
+from llm.verify import Verifier
+
+__all__ = ["DataOrder", "Trainer", "Update"]
+
+# Seeds of the parts of a run.
+_ORDER, _STEP, _EVAL, _EVAL_PROMPTS = range(4)
+
+
+class DataOrder:
+    """Which prompts a step gets: the task in a new random order each epoch; what fills no step is left out of it.
+
+    A pure function of the seed and the step, so that there is nothing to save.
+    """
+
+    def __init__(self, size: int, prompts: int, seed: int) -> None:
+        if prompts > size:
+            msg = f"train.prompts is {prompts}, but the task has {size} prompts; take fewer a step, or a larger task"
+            raise InputError(msg)
+        self._size, self._prompts, self._seed = size, prompts, seed
+        self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
+
+    def batch(self, step: int) -> IntArray:
+        """Return the numbers of the step's prompts, ``[prompt]``; none twice."""
+        epoch, place = divmod(step, self._size // self._prompts)
+        if epoch != self._epoch:
+            key = fold_seed(self._seed, _ORDER, epoch)
+            self._epoch, self._order = epoch, np.random.Generator(np.random.Philox(key=key)).permutation(self._size)
+        return self._order[place * self._prompts : (place + 1) * self._prompts]
+
+
+class Clock:
+    """Seconds by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._begun = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Add the time of the body to a phase."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - begun
+
+    def lap(self) -> dict[str, float]:
+        """Return the seconds since the last lap by phase, with what no phase took as ``other``, and start anew."""
+        now = time.perf_counter()
+        total, phases = now - self._begun, dict(self.seconds)
+        self._begun = now
+        self.seconds.clear()
+        return {**phases, "other": total - sum(phases.values()), "total": total}
+
+
+class Update:
+    """The weights' update from a step's rows.
+
+    Parameters
+    ----------
+    model
+        The model.
+    config
+        The run.
+    pad
+        The tokenizer's pad token.
+    device
+        Where the model lives.
+    world
+        The processes that share the rows.
+    """
+
+    def __init__(self, model: Any, config: RunConfig, pad: int, device: str, world: World) -> None:
+        import torch
+
+        self.model, self.config, self.pad, self.device, self.world = model, config, pad, device, world
+        self.parameters = [each for each in model.parameters() if each.requires_grad]
+        train = config.train
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=train.learning_rate, betas=train.betas, weight_decay=train.weight_decay
+        )
+
+    def step(self, step: int, rows: Rows, prompts: int) -> dict[str, float | None]:
+        """Update the weights; return what was seen on the way.
+
+        Parameters
+        ----------
+        step
+            Number of the step, which sets the learning rate.
+        rows
+            The kept responses.
+        prompts
+            Prompts of the step; mini-batches are cut from them, in order.
+
+        Notes
+        -----
+        The loss of a mini-batch is
+
+            - (1 / sum of |o_i|) sum over its rows i and tokens t of [objective_it + entropy H_it]
+
+        with |o_i| the tokens of a row (arXiv 2510.04996, eq. 3): the mean over tokens, whatever
+        the row. A mini-batch without a row is skipped.
+        """
+        import torch
+
+        train = self.config.train
+        rate = train.learning_rate * min(1.0, (step + 1) / max(train.warmup_steps, 1))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        parts = [
+            [row for row in rows if first <= row.prompt < first + train.mini_batch]
+            for first in range(0, prompts, train.mini_batch)
+        ]
+        updates = [part for part in parts if part] * train.epochs
+        seen = torch.zeros(len(_SEEN), dtype=torch.float64)
+        peak = torch.zeros(2, dtype=torch.float64)
+        # Where the weights change only once, the first forward pass gives the old log-probabilities.
+        old = self._old(rows) if len(updates) > 1 else {}
+        norms = [self._update(part, old, seen, peak) for part in updates]
+        seen = self.world.sum(seen)
+        tokens = max(float(seen[0]), 1.0)
+        means = {name: float(value) / tokens for name, value in zip(_SEEN[1:], seen[1:], strict=True)}
+        peak = torch.tensor(self.world.join(peak.tolist())).reshape(-1, 2).amax(0)
+        nothing = not updates
+        return {
+            "updates": len(updates),
+            "skipped_updates": (len(parts) * train.epochs) - len(updates),
+            "learning_rate": rate,
+            "grad_norm": None if nothing else float(np.mean(norms)),
+            "ratio_max": None if nothing else float(peak[0]),
+            "sampler_max_difference": None if nothing else float(peak[1]),
+            **{name: None if nothing else value for name, value in means.items()},
+        }
+
+    def _micro(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+        # Rows of one length together need the least padding.
+        mine = sorted(rows, key=lambda row: len(row.prompt_tokens) + row.response.tokens.size)
+        size = self.config.train.micro_batch
+        for first in range(0, len(mine), size):
+            yield mine[first : first + size]
+
+    def _mine(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return rows[self.world.rank :: self.world.size]
+
+    def _statistics(self, batch: Batch, *, entropy: bool) -> tuple[Any, Any]:
+        import torch
+
+        kind = self.device.partition(":")[0]
+        cast = torch.autocast(kind, torch.bfloat16) if self.config.model.autocast else nullcontext()
+        with cast:
+            return token_statistics(self.model, batch, self.config.sampler.temperature, entropy=entropy)
+
+    def _old(self, rows: Rows) -> dict[int, Any]:
+        """Return the log-probabilities of each row's tokens under the weights that the step starts with."""
+        import torch
+
+        old = {}
+        with torch.no_grad():
+            for micro in self._micro(self._mine_of_updates(rows)):
+                logprobs, _ = self._statistics(collate(micro, self.pad, self.device), entropy=False)
+                for row, values in zip(micro, logprobs, strict=True):
+                    old[id(row)] = values[: row.response.tokens.size].clone()
+        return old
+
+    def _mine_of_updates(self, rows: Rows) -> list[Row]:
+        size = self.config.train.mini_batch
+        last = max(row.prompt for row in rows) + 1
+        parts = [[row for row in rows if first <= row.prompt < first + size] for first in range(0, last, size)]
+        return [row for part in parts for row in self._mine(part)]
+
+    def _update(self, part: Rows, old: Mapping[int, Any], seen: Any, peak: Any) -> float:
+        """Take one step of the optimizer; add sums over tokens to `seen` and maxima to `peak`; return the norm."""
+        import torch
+
+        self.backward(part, old, seen, peak)
+        self.world.sum_gradients(self.parameters)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.train.grad_clip or math.inf)
+        if not torch.isfinite(norm):
+            msg = f"the gradient's norm is {float(norm)}; lower train.learning_rate, or look at the latest responses"
+            raise InputError(msg)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return float(norm)
+
+    def backward(self, part: Rows, old: Mapping[int, Any], seen: Any, peak: Any) -> None:
+        """Add the gradient of a mini-batch's loss, of this process's rows, to the parameters' gradients.
+
+        Parameters
+        ----------
+        part
+            The mini-batch, of all processes.
+        old
+            Log-probabilities of the step's first weights by the row's ``id``; where empty, the
+            present weights are the first ones.
+        seen, peak
+            Sums over tokens (`_SEEN`), and the greatest ratio and difference to the sampler; added to.
+        """
+        import torch
+
+        train = self.config.train
+        denominator = sum(row.response.tokens.size for row in part)
+        self.model.train(self.config.model.gradient_checkpointing)
+        for micro in self._micro(self._mine(part)):
+            batch = collate(micro, self.pad, self.device)
+            logprobs, entropy = self._statistics(batch, entropy=True)
+            before = self._old_of(micro, old, logprobs)
+            value, decided = objective(
+                logprobs,
+                before,
+                batch.advantages,
+                clip_low=train.clip_low,
+                clip_high=train.clip_high,
+                dual_clip=train.dual_clip,
+            )
+            total = value if train.entropy == 0 else value + train.entropy * entropy
+            loss = -(total * batch.mask).sum() / denominator
+            loss.backward()
+            with torch.no_grad():
+                self._watch(batch, logprobs, before, value, entropy, decided, seen, peak)
+        self.model.eval()
+
+    def _old_of(self, micro: Sequence[Row], old: Mapping[int, Any], logprobs: Any) -> Any:
+        before = logprobs.detach().clone()
+        if old:
+            for i, row in enumerate(micro):
+                before[i, : row.response.tokens.size] = old[id(row)]
+        return before
+
+    def _watch(
+        self,
+        batch: Batch,
+        logprobs: Any,
+        before: Any,
+        value: Any,
+        entropy: Any,
+        decided: Any,
+        seen: Any,
+        peak: Any,
+    ) -> None:
+        import torch
+
+        mask = batch.mask
+        below = decided & (batch.advantages.unsqueeze(-1) < 0)
+        gap = (batch.sampled - before) * mask
+        # KL(sampler, trainer) by the estimator (r - 1) - log r of Schulman 2020, which is never negative.
+        kl = torch.expm1(-gap) + gap
+        sums = [mask, -value * mask, entropy * mask, decided * mask, below * mask, kl * mask]
+        seen += torch.stack([each.double().sum() for each in sums]).cpu()
+        ratio = ((logprobs - before).exp() * mask).max()
+        peak[0] = max(peak[0], ratio.double().cpu())
+        peak[1] = max(peak[1], gap.abs().max().double().cpu())
+
+
+_SEEN = ("tokens", "loss", "entropy", "clip_fraction", "clip_low_fraction", "sampler_kl")
+
+
+def drop_no_activation(model: Any) -> None:
+    """Set every dropout of a model to 0."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+
+
+class _Shared:
+    """A sampler at another temperature whose responses are shared among the processes."""
+
+    def __init__(self, sampler: Sampler, world: World, temperature: float) -> None:
+        self._sampler, self._world, self._temperature = sampler, world, temperature
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], ids: IntArray, seed: int, temperature: float | None = None
+    ) -> list[Response]:
+        mine = self._world.share(len(prompts))
+        part = slice(mine.start, mine.stop)
+        own = self._temperature if temperature is None else temperature
+        return self._world.join(self._sampler.generate(prompts[part], ids[part], seed, own) if mine else [])
+
+    def sync(self, model: Any) -> None:
+        self._sampler.sync(model)
+
+    def close(self) -> None:
+        self._sampler.close()
+
+
+class Trainer:
+    """A run: from a config and an output folder to the trained model.
+
+    Parameters
+    ----------
+    config
+        The run.
+    out
+        Folder of its logs, checkpoints and final model.
+    resume
+        Go on from the latest checkpoint; where there is none, start.
+
+    Raises
+    ------
+    InputError
+        If anything of the config can't be used, or the folder holds another run.
+    """
+
+    def __init__(self, config: RunConfig, out: str | Path, *, resume: bool = False) -> None:
+        self.config, self.out, self.world, self._resume = config, Path(out), World(), resume
+        self.clock = Clock()
+        self._responses = self.out / "responses.jsonl"
+        self._prepare_folder(resume=resume)
+        memory = PassRateMemory(config.memory) if config.memory else None
+        self.policy = load_policy(config.policy, memory)
+        self.memory = memory
+        self.task, self.verifier = self._task(config.task)
+        self.order = DataOrder(len(self.task), config.train.prompts, config.seed)
+        # A policy's file may have been changed since: what counts is what it said.
+        told = {**config.model_dump(mode="json"), **_described(self.policy)}
+        self.checkpoints = Checkpoints(self.out / "checkpoints", config.checkpoint.keep, told)
+        begun = self.checkpoints.latest() if resume else None
+        source = config.model.path if begun is None else begun.path
+        self.device = self.world.device or choose_device(config.model.device)
+        self.tokenizer = load_tokenizer(config.model.path)
+        self.model = load_model(source, config.model.dtype, self.device)
+        if config.model.gradient_checkpointing:
+            # It works in training mode alone, where dropout would change the ratios of the loss.
+            self.model.gradient_checkpointing_enable()
+            drop_no_activation(self.model)
+        self.update = Update(self.model, config, int(self.tokenizer.pad_token_id), self.device, self.world)
+        self.step = 0
+        self._saved: int | None = None
+        # A policy that asks for nothing would never get to its tokens.
+        self._idle = False
+        self.total_responses = self.total_tokens = 0
+        if begun is not None:
+            self._restore(begun)
+        self.sampler = self._sampler(config.sampler.temperature)
+        self.evals = self._evaluations()
+        if begun is not None or config.sampler.kind == "vllm":
+            self.sampler.sync(self.model)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is worth telling of the tasks: prompts that were left out."""
+        return tuple(note for task in (self.task, *(task for _, task, _ in self.evals)) for note in _notes(task))
+
+    def _prepare_folder(self, *, resume: bool) -> None:
+        if not resume and self.world.is_main and (self.out / "metrics.jsonl").exists():
+            msg = f"the folder {str(self.out)!r} holds a run; go on with it by --resume, or give another one by --out"
+            raise InputError(msg)
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f"the folder {str(self.out)!r} can't be made: {error.strerror}; give another one by --out"
+            raise InputError(msg) from error
+
+    def _task(self, config: TaskConfig) -> tuple[Task, Verifier]:
+        task = load_task(config)
+        return task, Verifier(task, truncated=config.truncated, time_limit=config.time_limit, workers=config.workers)
+
+    def _sampler(self, temperature: float) -> Sampler:
+        config = self.config
+        return make_sampler(
+            config.sampler,
+            config.model.path,
+            self.tokenizer,
+            model=self.model,
+            device=self.device,
+            temperature=temperature,
+        )
+
+    def _evaluations(self) -> list[tuple[str, Task, Verifier]]:
+        config = self.config.eval
+        if not config.every:
+            return []
+        named = [(name, *self._task(each)) for name, each in config.tasks.items()]
+        return ([("pool", self.task, self.verifier)] if config.pool else []) + named
+
+    def _restore(self, begun: Checkpoint) -> None:
+        import torch
+
+        self.step = self._saved = begun.step
+        self.total_responses = int(begun.state["total_responses"])
+        self.total_tokens = int(begun.state["total_tokens"])
+        self.update.optimizer.load_state_dict(torch.load(begun.path / "optimizer.pt", weights_only=True))
+        if isinstance(self.policy, EmpiricalBayes):
+            self.policy.load_state_dict(begun.state["policy"])
+        elif self.memory is not None:
+            self.memory.load_state_dict(begun.state["memory"])
+
+    def run(self, line: StepLine | None = None) -> Path:
+        """Train to the last step; return the folder of the final model."""
+        config = self.config
+        begun = self.step
+        log = None
+        if self.world.is_main:
+            write_run_files(self.out, config, device=self.device, step=begun)
+            if self._responses.exists():
+                cut_rows(self._responses, begun)
+            log = MetricsLog(self.out, tensorboard=config.log.tensorboard, resume_from=begun if self._resume else None)
+        try:
+            self.clock.lap()
+            if config.checkpoint.every and self._saved is None:
+                # Whatever happens in the first steps, there is something to go on from.
+                self._save(log)
+            while not self.finished:
+                self._evaluate(log)
+                row = self._train_step()
+                self.step += 1
+                row["time"] = self.clock.lap()
+                if log is not None:
+                    log.write(self.step - 1, row)
+                if config.checkpoint.every and self.step % config.checkpoint.every == 0:
+                    self._save(log)
+                if line is not None:
+                    line.update(self.step - 1, row)
+            self._evaluate(log)
+            if self._saved != self.step:
+                self._save(log)
+            return self.checkpoints.folder / f"step-{self.step:08d}"
+        finally:
+            if log is not None:
+                log.close()
+            self.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has had its steps, and its tokens where it goes on for them."""
+        train = self.config.train
+        return self.step >= train.steps and (self.total_tokens >= train.tokens or self._idle)
+
+    def close(self) -> None:
+        """Free the sampler and the verifiers."""
+        self.sampler.close()
+        self.verifier.close()
+        for _, _, verifier in self.evals:
+            verifier.close()
+
+    def _train_step(self) -> dict[str, Any]:
+        config, number = self.config, self.step
+        chosen = [self.task[int(i)] for i in self.order.batch(number)]
+        prompts, encoded = self._encode(chosen, config.task)
+        keys = [each.key for each in prompts]
+        seed = fold_seed(config.seed, _STEP, number)
+        with self.clock("allocate"):
+            step = StepSample(self._allocator(len(prompts), seed, keys), prompts, encoded)
+        saved = self.checkpoints.load_round(number) if self._saved == number else None
+        if saved is not None:
+            step.load_state_dict(saved)
+        groups = sample_step(
+            step,
+            self.sampler,
+            self.verifier,
+            seed,
+            world=self.world,
+            timed=self.clock,
+            after_round=self._save_round,
+        )
+        self.total_responses += len(step.responses)
+        self.total_tokens += step.tokens
+        self._idle = step.tokens == 0
+        with self.clock("allocate"):
+            rows = step.rows(groups, keep_no_signal=config.train.no_signal == "keep")
+        with self.clock("update"):
+            seen = self.update.step(number, rows, len(prompts))
+        with self.clock("sync"):
+            if seen["updates"]:
+                self.sampler.sync(self.model)
+        with self.clock("allocate"):
+            self._learn(step.allocator, keys)
+            row = self._row(step, groups, rows)
+            self._write_responses(step, groups)
+        return {**row, **seen, "overlong": len(chosen) - len(prompts)}
+
+    def _allocator(self, prompts: int, seed: int, keys: list[str]) -> Allocator:
+        if isinstance(self.policy, EmpiricalBayes):
+            return self.policy.allocator(prompts, seed, keys if self.policy.memory is not None else None)
+        history = None if self.memory is None else self.memory.recall(keys)
+        return Allocator(self.policy, prompts, seed, history=history)
+
+    def _learn(self, allocator: Allocator, keys: list[str]) -> None:
+        if isinstance(self.policy, EmpiricalBayes):
+            self.policy.observe(allocator, keys if self.policy.memory is not None else None)
+        elif self.memory is not None:
+            groups = allocator.groups()
+            self.memory.update(keys, groups.pos, groups.neg)
+
+    def _encode(self, prompts: Sequence[Prompt], task: TaskConfig) -> tuple[list[Prompt], list[list[int]]]:
+        longest = context_length(self.model) - self.config.sampler.max_new_tokens
+        return encode_all(self.tokenizer, prompts, self.config.model, longest=longest, overlong=task.overlong)
+
+    def _row(self, step: StepSample, groups: Groups, rows: Rows) -> dict[str, Any]:
+        told = step.allocator.metrics()
+        prompts = max(len(step.prompts), 1)
+        logprobs = [each.logprobs for each in step.responses.values()]
+        policy: Policy | EmpiricalBayes = self.policy
+        means = step.pool_means()
+        return {
+            "policy": (policy.policy if isinstance(policy, EmpiricalBayes) else policy).label,
+            "prompts": len(step.prompts),
+            "pool_reward": _mean(means[~np.isnan(means)]),
+            "pool_pass_rate": told["pass_rate"],
+            "selected_reward": _mean(groups.rewards[groups.mask]),
+            "responses": len(step.responses),
+            "tokens": step.tokens,
+            "total_responses": self.total_responses,
+            "total_tokens": self.total_tokens,
+            "mean_tokens": step.tokens / max(len(step.responses), 1),
+            "rounds": told["rounds"],
+            "signal_fraction": told["signal_fraction"],
+            "resolved_fraction": told["resolved"] / prompts,
+            "unresolved_no_positive": told["unresolved_no_positive"],
+            "unresolved_no_negative": told["unresolved_no_negative"],
+            "unscored": told["unscored"],
+            **step.counts,
+            "first_error": step.first_error or None,
+            "kept": len(rows),
+            "kept_prompts": len({row.prompt for row in rows}),
+            "sampled_entropy": -_mean(np.concatenate(logprobs)) if logprobs else math.nan,
+        }
+
+    def _write_responses(self, step: StepSample, groups: Groups) -> None:
+        """Add the first responses of a step to responses.jsonl, with their rewards and, where kept, advantages."""
+        count = self.config.log.responses
+        if not count or not self.world.is_main:
+            return
+        kept = dict(zip(groups.ids[groups.mask].tolist(), groups.advantages[groups.mask].tolist(), strict=True))
+        most = step.allocator.policy.budget.max_samples
+        with self._responses.open("a", encoding="utf-8") as file:
+            for id_ in sorted(step.responses)[:count]:
+                prompt, response, reward = step.prompts[id_ // most], step.responses[id_], step.rewards[id_]
+                row = {
+                    "step": self.step,
+                    "prompt_id": prompt.key,
+                    "prompt": prompt.text,
+                    "response": response.text,
+                    "reward": None if math.isnan(reward) else reward,
+                    "advantage": kept.get(id_),
+                    "tokens": int(response.tokens.size),
+                    "finish": response.finish,
+                }
+                file.write(json.dumps(row) + "\n")
+
+    def _evaluate(self, log: MetricsLog | None) -> None:
+        config = self.config.eval
+        if not self.evals or (self.step % config.every and not self.finished):
+            return
+        found = {}
+        sampler = _Shared(self.sampler, self.world, config.temperature)
+        with self.clock("eval"):
+            for place, (name, task, verifier) in enumerate(self.evals):
+                key = fold_seed(self.config.seed, _EVAL_PROMPTS, place)
+                order = np.random.Generator(np.random.Philox(key=key)).permutation(len(task))[: config.prompts]
+                tasks = self.config.eval.tasks.get(name, self.config.task)
+                prompts, encoded = self._encode([task[int(i)] for i in np.sort(order)], tasks)
+                seed = fold_seed(self.config.seed, _EVAL, self.step, place)
+                found[name] = evaluate_task(prompts, encoded, sampler, verifier, config.samples, seed)
+        if log is not None:
+            log.write(
+                self.step,
+                {
+                    "total_responses": self.total_responses,
+                    "total_tokens": self.total_tokens,
+                    "eval": {name: each.as_dict() for name, each in found.items()},
+                },
+            )
+
+    def _save(self, log: MetricsLog | None) -> None:
+        """Write a checkpoint, which is a model directory as well."""
+        import torch
+
+        def write(folder: Path) -> None:
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+            torch.save(self.update.optimizer.state_dict(), folder / "optimizer.pt")
+
+        with self.clock("checkpoint"):
+            state: dict[str, Any] = {"total_responses": self.total_responses, "total_tokens": self.total_tokens}
+            if isinstance(self.policy, EmpiricalBayes):
+                state["policy"] = self.policy.state_dict()
+            elif self.memory is not None:
+                state["memory"] = self.memory.state_dict()
+            if log is not None:
+                log.sync()
+                self.checkpoints.save(self.step, write, state)
+            self.world.wait()
+        self._saved = self.step
+
+    def _save_round(self, step: StepSample) -> None:
+        if self.config.checkpoint.rounds and self._saved == self.step and self.world.is_main:
+            with self.clock("checkpoint"):
+                self.checkpoints.save_round(self.step, step.rounds, step.state_dict())
+
+
+def _described(policy: Policy | EmpiricalBayes) -> dict[str, Any]:
+    # The learning policy's tables change from step to step; its options are in the config.
+    return {} if isinstance(policy, EmpiricalBayes) else {"policy": {**policy.to_dict(), "name": ""}}
+
+
+def _notes(task: Task) -> tuple[str, ...]:
+    return tuple(getattr(task, "notes", ()))
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if values.size else math.nan
