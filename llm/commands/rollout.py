@@ -24,7 +24,7 @@ ModelArgument: TypeAlias = Annotated[
 ]
 TaskOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="TOML file of a task, as in the section [task] of a run.", show_default=False),
+    typer.Option(metavar="FILE", help="TOML file of a task, as in the section task of a run.", show_default=False),
 ]
 ConfigOption: TypeAlias = Annotated[
     Path | None,

@@ -36,7 +36,7 @@ def write_wheel(path: Path, content: bytes = b"", name: str = GGUF) -> str:
 
 def weights() -> Iterator[tuple[str, Any]]:
     """Give the tensors of a small Llama by the names that GGUF has for them."""
-    shapes = {
+    shapes: dict[str, tuple[int, ...]] = {
         "attn_norm": (WIDTH,),
         "ffn_norm": (WIDTH,),
         **dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), (WIDTH, WIDTH)),
@@ -44,8 +44,8 @@ def weights() -> Iterator[tuple[str, Any]]:
         "ffn_down": (WIDTH, INNER),
     }
     generator = np.random.Generator(np.random.Philox(0))
-    for name, shape in (("token_embd", (len(WORDS), WIDTH)), ("output_norm", (WIDTH,))):
-        yield f"{name}.weight", generator.normal(size=shape).astype(np.float32)
+    yield "token_embd.weight", generator.normal(size=(len(WORDS), WIDTH)).astype(np.float32)
+    yield "output_norm.weight", generator.normal(size=WIDTH).astype(np.float32)
     for layer in range(LAYERS):
         for name, shape in shapes.items():
             yield f"blk.{layer}.{name}.weight", generator.normal(size=shape).astype(np.float32)
