@@ -57,7 +57,11 @@ class World:
 
     def sum(self, tensor: Any) -> Any:
         """Return the sum of a tensor over all processes."""
-        return tensor if self.size == 1 else self._accelerator.reduce(tensor, reduction="sum")
+        if self.size == 1:
+            return tensor
+        # NCCL knows tensors on a GPU alone.
+        moved = tensor.to(self._accelerator.device)
+        return self._accelerator.reduce(moved, reduction="sum").to(tensor.device)
 
     def sum_gradients(self, parameters: Sequence[Any]) -> None:
         """Sum the gradients over all processes, in place; a process without a gradient adds zeros."""

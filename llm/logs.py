@@ -260,7 +260,8 @@ class StepLine:
         """
         now, done = self._clock(), step + 1
         left = (now - self._start) / max(done - self._first, 1) * (self._steps - done)
-        text = f"{_summary(row)} · {_duration(left)} left"
+        # A run that goes on for the sake of its tokens has no step at which it is known to end.
+        text = _summary(row) + (f" · {_duration(left)} left" if left >= 0 else "")
         self._live.update(self._task, completed=done, description=text)
         if not self._console.is_terminal and (done == self._steps or now - self._printed >= self._every):
             self._printed = now

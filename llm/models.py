@@ -169,20 +169,28 @@ def encode(tokenizer: Any, prompt: Prompt, *, chat: str = "auto", system: str = 
     InputError
         If the prompt has no token at all, or a template is wanted that the tokenizer doesn't have.
     """
+    return _encode(tokenizer, [prompt], chat, system)[0]
+
+
+def _encode(tokenizer: Any, prompts: Sequence[Prompt], chat: str, system: str) -> list[list[int]]:
     if chat == "always" and not tokenizer.chat_template:
         msg = "chat = 'always', but the tokenizer has no chat template; set chat = 'never'"
         raise InputError(msg)
-    if chat != "never" and tokenizer.chat_template:
-        messages = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": prompt.text})
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    else:
-        ids = tokenizer(prompt.text)["input_ids"]
-    if not ids:
-        msg = f"the prompt {prompt.key!r} has no tokens; its text is {prompt.text!r}"
-        raise InputError(msg)
-    return [int(each) for each in ids]
+    if not prompts:
+        return []
+    texts = [prompt.text for prompt in prompts]
+    templated = chat != "never" and bool(tokenizer.chat_template)
+    if templated:
+        before = [{"role": "system", "content": system}] if system else []
+        asked = [[*before, {"role": "user", "content": text}] for text in texts]
+        texts = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    # The template has the special tokens already.
+    rows = tokenizer(texts, add_special_tokens=not templated)["input_ids"]
+    for prompt, ids in zip(prompts, rows, strict=True):
+        if not ids:
+            msg = f"the prompt {prompt.key!r} has no tokens; its text is {prompt.text!r}"
+            raise InputError(msg)
+    return [list(map(int, ids)) for ids in rows]
 
 
 def encode_all(
@@ -212,8 +220,7 @@ def encode_all(
         If a prompt is longer than `longest` and `overlong` is ``error``, and as in `encode`.
     """
     kept, encoded = [], []
-    for prompt in prompts:
-        ids = encode(tokenizer, prompt, chat=config.chat, system=config.system)
+    for prompt, ids in zip(prompts, _encode(tokenizer, prompts, config.chat, config.system), strict=True):
         if len(ids) <= longest:
             kept.append(prompt)
             encoded.append(ids)

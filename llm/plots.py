@@ -37,7 +37,7 @@ __all__ = [
 FIGURES = ("reward", "entropy", "responses", "time")
 """File names of the figures of runs, without ending."""
 
-PHASES = ("sample", "verify", "allocate", "exchange", "update", "sync", "eval", "checkpoint", "other")
+PHASES = ("prompts", "sample", "verify", "allocate", "exchange", "update", "sync", "eval", "checkpoint", "other")
 """Phases of a step in the order in which they are drawn; ones of another name follow."""
 
 # After Okabe and Ito and Paul Tol, for eyes that confuse colours; dark enough for thin lines on white.

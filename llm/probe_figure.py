@@ -65,7 +65,7 @@ def _square(summary: Summary, axes: Axes) -> None:
         axes.axhline(0, color=_GREY, linewidth=0.8)
     axes.set_ylabel("|phi|^2, unbiased")
     axes.set_title(f"|phi|^2; log of its ratio, p = 1 to p = 0: {summary.estimates['log_slope_phi_square']}")
-    axes.legend(loc="best", fontsize=9)
+    axes.legend(loc="lower right", fontsize=9, frameon=True, framealpha=0.85, edgecolor="none")
 
 
 def _means(summary: Summary, axes: Axes) -> None:
@@ -105,7 +105,7 @@ def _noise(summary: Summary, axes: Axes) -> None:
 
 
 def _cosines(summary: Summary, axes: Axes) -> None:
-    axes.set_xlabel("cosine between the phi of two prompts")
+    axes.set_xlabel("cosine of two prompts' phi (end bins: and beyond, by noise)")
     if summary.cosines.size == 0:
         axes.set_title("no pair of prompts with |phi|^2 above 0")
         return

@@ -156,8 +156,7 @@ def sample_step(
         with timed("exchange"):
             told = world.join([(responses, scores)])
         with timed("allocate"):
-            _take(step, request.ids.tolist(), told)
-            allocator.tell(request.ids, [step.rewards[int(i)] for i in request.ids])
+            allocator.tell(request.ids, _take(step, request.ids.tolist(), told))
             step.counts["padding"] += world.padding(len(request))
             step.rounds += 1
         if after_round is not None:
@@ -166,7 +165,8 @@ def sample_step(
         return allocator.groups()
 
 
-def _take(step: StepSample, ids: Sequence[int], told: Sequence[tuple[Sequence[Response], Scores]]) -> None:
+def _take(step: StepSample, ids: Sequence[int], told: Sequence[tuple[Sequence[Response], Scores]]) -> FloatArray:
+    """Keep what a round brought, and return its rewards, ``[response]``."""
     responses = [each for part, _ in told for each in part]
     rewards = np.concatenate([scores.rewards for _, scores in told])
     step.responses.update(zip(ids, responses, strict=True))
@@ -175,3 +175,4 @@ def _take(step: StepSample, ids: Sequence[int], told: Sequence[tuple[Sequence[Re
         for name in ("truncated", "raised", "timed_out"):
             step.counts[name] += getattr(scores, name)
         step.first_error = step.first_error or scores.first_error
+    return rewards

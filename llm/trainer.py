@@ -283,10 +283,11 @@ class Update:
         # KL(sampler, trainer) by the estimator (r - 1) - log r of Schulman 2020, which is never negative.
         kl = torch.expm1(-gap) + gap
         sums = [mask, -value * mask, entropy * mask, decided * mask, below * mask, kl * mask]
-        seen += torch.stack([each.double().sum() for each in sums]).cpu()
+        # MPS has no float64.
+        seen += torch.stack([each.sum() for each in sums]).cpu().double()
         ratio = ((logprobs - before).exp() * mask).max()
-        peak[0] = max(peak[0], ratio.double().cpu())
-        peak[1] = max(peak[1], gap.abs().max().double().cpu())
+        peak[0] = max(peak[0], ratio.cpu().double())
+        peak[1] = max(peak[1], gap.abs().max().cpu().double())
 
 
 _SEEN = ("tokens", "loss", "entropy", "clip_fraction", "clip_low_fraction", "sampler_kl")
@@ -476,8 +477,9 @@ class Trainer:
 
     def _train_step(self) -> dict[str, Any]:
         config, number = self.config, self.step
-        chosen = [self.task[int(i)] for i in self.order.batch(number)]
-        prompts, encoded = self._encode(chosen, config.task)
+        with self.clock("prompts"):
+            chosen = [self.task[int(i)] for i in self.order.batch(number)]
+            prompts, encoded = self._encode(chosen, config.task)
         keys = [each.key for each in prompts]
         seed = fold_seed(config.seed, _STEP, number)
         with self.clock("allocate"):
@@ -495,8 +497,9 @@ class Trainer:
             after_round=self._save_round,
         )
         self.total_responses += len(step.responses)
-        self.total_tokens += step.tokens
-        self._idle = step.tokens == 0
+        tokens = step.tokens
+        self.total_tokens += tokens
+        self._idle = tokens == 0
         with self.clock("allocate"):
             rows = step.rows(groups, keep_no_signal=config.train.no_signal == "keep")
         with self.clock("update"):
@@ -506,7 +509,7 @@ class Trainer:
                 self.sampler.sync(self.model)
         with self.clock("allocate"):
             self._learn(step.allocator, keys)
-            row = self._row(step, groups, rows)
+            row = self._row(step, groups, rows, tokens)
             self._write_responses(step, groups)
         return {**row, **seen, "overlong": len(chosen) - len(prompts)}
 
@@ -527,7 +530,7 @@ class Trainer:
         longest = context_length(self.model) - self.config.sampler.max_new_tokens
         return encode_all(self.tokenizer, prompts, self.config.model, longest=longest, overlong=task.overlong)
 
-    def _row(self, step: StepSample, groups: Groups, rows: Rows) -> dict[str, Any]:
+    def _row(self, step: StepSample, groups: Groups, rows: Rows, tokens: int) -> dict[str, Any]:
         told = step.allocator.metrics()
         prompts = max(len(step.prompts), 1)
         logprobs = [each.logprobs for each in step.responses.values()]
@@ -540,10 +543,10 @@ class Trainer:
             "pool_pass_rate": told["pass_rate"],
             "selected_reward": _mean(groups.rewards[groups.mask]),
             "responses": len(step.responses),
-            "tokens": step.tokens,
+            "tokens": tokens,
             "total_responses": self.total_responses,
             "total_tokens": self.total_tokens,
-            "mean_tokens": step.tokens / max(len(step.responses), 1),
+            "mean_tokens": tokens / max(len(step.responses), 1),
             "rounds": told["rounds"],
             "signal_fraction": told["signal_fraction"],
             "resolved_fraction": told["resolved"] / prompts,

@@ -37,9 +37,9 @@ def first_digit_task(size: int = 32, *, raises: bool = False) -> FirstDigit:
     return FirstDigit(size, raises=raises)
 
 
-def small_config(model: Path, **changes: Any) -> RunConfig:
+def small_config(folder: Path, /, **changes: Any) -> RunConfig:
     table: dict[str, Any] = {
-        "model": {"path": str(model)},
+        "model": {"path": str(folder)},
         "task": {"kind": "python", "factory": FACTORY, "workers": 0},
         "sampler": {"max_new_tokens": 5},
         "train": {"steps": 4, "prompts": 8, "mini_batch": 4, "micro_batch": 16, "learning_rate": 1e-3},

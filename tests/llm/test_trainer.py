@@ -64,7 +64,7 @@ def test_the_times_of_the_phases_add_up(tiny_model_dir: Path, tmp_path: Path) ->
     for line in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         seconds = json.loads(line)["time"]
         total = seconds.pop("total")
-        assert {"sample", "verify", "allocate", "update", "sync", "other"} <= set(seconds)
+        assert {"prompts", "sample", "verify", "allocate", "update", "sync", "other"} <= set(seconds)
         assert sum(seconds.values()) == pytest.approx(total)
         assert min(seconds.values()) >= 0
 
