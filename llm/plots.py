@@ -242,7 +242,7 @@ def line_look(index: int) -> dict[str, Any]:
 def legend(figure: Figure, axes: Axes) -> None:
     """Put the legend of one panel above all of them, in as many columns as fit, and make room for it."""
     handles, labels = axes.get_legend_handles_labels()
-    # Inches of the columns, each as wide as its longest label: about 0.075 a character, and 0.6 beside it.
+    # Inches of the columns, each as wide as its longest label: about 0.08 a character, and 0.75 beside it.
     columns = len(labels)
     while columns > 1 and _legend_width(labels, columns) > figure.get_figwidth():
         columns -= 1
@@ -251,8 +251,11 @@ def legend(figure: Figure, axes: Axes) -> None:
 
 
 def _legend_width(labels: Sequence[str], columns: int) -> float:
-    rows = math.ceil(len(labels) / columns)
-    return sum(0.075 * max(map(len, labels[first : first + rows])) + 0.6 for first in range(0, len(labels), rows))
+    # The first columns take one label more where they don't divide evenly.
+    rows, more = divmod(len(labels), columns)
+    ends = np.cumsum([rows + (column < more) for column in range(columns)]).tolist()
+    parts = [labels[first:end] for first, end in zip([0, *ends], ends, strict=False)]
+    return sum(0.08 * max(map(len, part)) + 0.75 for part in parts)
 
 
 def _draw_reward(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:

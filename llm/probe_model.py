@@ -453,7 +453,7 @@ def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = 
     rate, phi_square = found.pass_rate[usable], found.phi_square[usable]
     pos_noise, neg_noise = found.pos_noise[usable], found.neg_noise[usable]
     vectors = np.stack([each.phi for each, use in zip(prompts, usable, strict=True) if use])
-    kinds = np.array(["" if families is None else families[at] for at in np.nonzero(usable)[0]])
+    kinds = np.array(["" if families is None else families[at] for at in np.nonzero(usable)[0].tolist()])
     third_of = np.empty(rate.size, dtype=np.int64)
     parts = np.array_split(np.argsort(rate, kind="stable"), 3)
     for number, part in enumerate(parts):
