@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from llm.experiment import Failure, Job
+    from llm.experiment import Axis, Failure, Job
     from llm.experiment_results import Estimate, Results
 
 __all__ = ["ExperimentCommand", "experiment"]
@@ -141,21 +141,28 @@ def _tables(results: Results) -> Iterator[Table]:
 
     places = [(axis, point) for axis in AXES for point in results.points[axis]]
     for evaluation in results.evaluations:
-        table = _new_table(f"pass rate: {evaluation}", "start", *(place_of(*place) for place in places))
-        for arm in results.arms:
-            cells = [_mean(results.at(arm, evaluation, *place)) for place in places]
-            table.add_row(arm, _mean(results.start(arm, evaluation)), *cells)
-        yield table
+        for some in _parts(places, 4):
+            table = _new_table(f"pass rate: {evaluation}", "start", *(place_of(*place) for place in some))
+            for arm in results.arms:
+                cells = [_mean(results.at(arm, evaluation, *place)) for place in some]
+                table.add_row(arm, _mean(results.start(arm, evaluation)), *cells)
+            yield table
     if results.reference in results.arms and len(results.arms) > 1:
         for evaluation in results.evaluations:
-            title = f"ahead of {results.reference}, {evaluation}: differences of the same seeds; * excludes 0"
-            table = _new_table(title, *(place_of(*place) for place in places))
-            for arm in results.arms:
-                if arm != results.reference:
-                    found = [results.difference(arm, evaluation, *place) for place in places]
-                    table.add_row(arm, *map(_interval, found))
-            yield table
+            for some in _parts(places, 3):
+                title = f"ahead of {results.reference}, {evaluation}: differences of the same seeds; * excludes 0"
+                table = _new_table(title, *(place_of(*place) for place in some))
+                for arm in results.arms:
+                    if arm != results.reference:
+                        table.add_row(arm, *(_interval(results.difference(arm, evaluation, *each)) for each in some))
+                yield table
     yield _costs(results)
+
+
+def _parts(places: Sequence[tuple[Axis, int]], most: int) -> Iterator[Sequence[tuple[Axis, int]]]:
+    """Yield as many columns at a time as a line of 100 characters holds."""
+    for first in range(0, len(places), most):
+        yield places[first : first + most]
 
 
 def _costs(results: Results) -> Table:
