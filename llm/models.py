@@ -226,9 +226,9 @@ def encode_all(
             encoded.append(ids)
         elif overlong == "error":
             msg = (
-                f"the prompt {prompt.key!r} has {len(ids)} tokens, more than the {max(longest, 0):.0f} that the model's "
-                "context leaves beside sampler.max_new_tokens. Shorten it, sample fewer new tokens, or leave such "
-                "prompts out with task.overlong = 'skip'"
+                f"the prompt {prompt.key!r} has {len(ids)} tokens, more than the {max(longest, 0):.0f} that the "
+                "model's context leaves beside sampler.max_new_tokens. Shorten it, sample fewer new tokens, or leave "
+                "such prompts out with task.overlong = 'skip'"
             )
             raise InputError(msg)
     return kept, encoded
