@@ -74,6 +74,14 @@ class World:
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad.copy_(self._accelerator.reduce(parameter.grad, reduction="sum"))
 
+    def close(self) -> None:
+        """Part from the other processes when all of them are done; a process that just ends may be aborted by gloo."""
+        if self.size > 1:
+            import torch
+
+            self._accelerator.wait_for_everyone()
+            torch.distributed.destroy_process_group()
+
     def wait(self) -> None:
         """Wait for all processes."""
         if self.size > 1:

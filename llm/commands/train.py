@@ -71,6 +71,7 @@ def train(
             model = trainer.run(line)
     else:
         model = trainer.run()
+    trainer.world.close()
     if trainer.world.is_main:
         shown.print(f"trained model: {model}", highlight=False, soft_wrap=True)
         shown.print(f"draw it: python -m llm plot {out}", style="dim", highlight=False, soft_wrap=True)
