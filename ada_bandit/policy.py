@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ada_bandit._toml import toml_key, toml_value
 from ada_bandit._types import FloatArray
 from ada_bandit.advantages import Advantage, advantage_from_dict, pool_mean
 from ada_bandit.budgets import BatchBudget, Budget, budget_from_dict
@@ -168,10 +168,10 @@ class Policy:
     def to_toml(self) -> str:
         """Return the policy as TOML text, read back unchanged by `from_toml`."""
         data = self.to_dict()
-        lines = [f"{key} = {_toml(value)}" for key, value in data.items() if not isinstance(value, dict)]
+        lines = [f"{key} = {toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
         for key, value in data.items():
             if isinstance(value, dict):
-                lines += ["", f"[{key}]", *(f"{_key(k)} = {_toml(v)}" for k, v in value.items())]
+                lines += ["", f"[{key}]", *(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items())]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -197,28 +197,6 @@ def check_is_policy(policy: Policy) -> Policy:
         msg = f"policy must be a Policy; got {policy!r}. For a preset use Policy.preset({str(policy)!r})"
         raise InputError(msg)
     return policy
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "a").replace("-", "a").isalnum() and key.isascii() else _toml(key)
-
-
-def _toml(value: Any) -> str:
-    """Write one value as TOML; JSON's escapes of control characters are TOML's as well."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {_toml(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    msg = f"a policy file holds numbers, text, booleans, lists and tables; got {value!r}"
-    raise InputError(msg)
 
 
 def preset_names() -> tuple[str, ...]:

@@ -31,6 +31,7 @@ __all__ = [
     "Checkpoints",
     "force",
     "write_file",
+    "write_text",
 ]
 
 MAY_CHANGE = ("train.steps", "train.tokens", "checkpoint", "log", "eval")
@@ -287,6 +288,11 @@ def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         os.fsync(file.fileno())
     partial.replace(path)
     force(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file as `write_file` does."""
+    write_file(path, lambda file: file.write(text.encode()))
 
 
 def force(path: Path) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ada_bandit.errors import InputError, check_count
+from llm.logs import plain
 from llm.rollout import PromptLine
 from llm.types import Prompt, Sampler
-from llm.verify import Verifier
+from llm.verify import Verifier, sample_and_score
 
 __all__ = [
     "INTERVAL",
@@ -94,10 +95,7 @@ def evaluate_task(
     if not prompts:
         msg = "there are 0 prompts to evaluate on; give a task with at least one"
         raise InputError(msg)
-    ids = np.array([[prompt.id, draw] for prompt in prompts for draw in range(samples)], dtype=np.int64)
-    tokens = [each for each in encoded for _ in range(samples)]
-    responses = sampler.generate(tokens, ids, seed)
-    scores = verifier.score([each for each in prompts for _ in range(samples)], responses)
+    responses, scores = sample_and_score(prompts, encoded, sampler, verifier, samples, seed)
     rewards = scores.rewards.reshape(len(prompts), samples)
     means = np.array([row[~np.isnan(row)].mean() for row in rewards if not np.isnan(row).all()])
     return Evaluation(
@@ -231,7 +229,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; what is NaN is None."""
-        found: dict[str, Any] = _plain(asdict(self))
+        found: dict[str, Any] = plain(asdict(self))
         return found | {"interval": INTERVAL}
 
 
@@ -318,9 +316,3 @@ def _group(lines: Sequence[PromptLine], ks: Sequence[int], average: str) -> Grou
 def _measure(values: Sequence[float], prompts: int) -> Measure:
     mean = float(np.mean(values)) if values else math.nan
     return Measure(mean, *mean_interval(values), prompts=len(values), left_out=prompts - len(values))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value

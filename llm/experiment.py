@@ -25,7 +25,7 @@ from typing import IO, Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ada_bandit.errors import InputError, unknown_name
-from llm.checkpoint import write_file
+from llm.checkpoint import write_text
 from llm.config import RunConfig, change_table, config_problem, read_table, to_config
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "folder_lock",
     "read_experiment",
     "run_jobs",
-    "write_text",
 ]
 
 Axis: TypeAlias = Literal["steps", "responses", "tokens"]
@@ -344,11 +343,6 @@ def choose_rate(values: Mapping[float, float]) -> Tuning | None:
     """Choose the learning rate of the largest pass rate, of equal ones the smallest; None where no run has a value."""
     known = [rate for rate in sorted(values) if not math.isnan(values[rate])]
     return Tuning(values, max(known, key=lambda rate: values[rate])) if known else None
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file so that a kill leaves the old one or the new one."""
-    write_file(path, lambda file: file.write(text.encode()))
 
 
 def available_cores() -> int:

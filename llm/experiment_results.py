@@ -14,6 +14,7 @@ import numpy as np
 
 from ada_bandit._types import FloatArray
 from llm.experiment import Axis, Experiment, Job, Tuning, choose_rate
+from llm.logs import plain
 from llm.plots import Run, read_run
 
 __all__ = [
@@ -294,7 +295,7 @@ class Results:
 
     def records(self) -> list[dict[str, Any]]:
         """Return a record for every arm, evaluation and point; None where there is no number."""
-        records = []
+        records: list[dict[str, Any]] = []
         for arm, evaluation, axis, point in self._cells():
             rate = self.at(arm, evaluation, axis, point)
             record = {
@@ -309,7 +310,7 @@ class Results:
                 "reference": self.reference,
                 **_numbers("difference_", self.difference(arm, evaluation, axis, point)),
             }
-            records.append({key: _plain(value) for key, value in record.items()})
+            records.append(plain(record))
         return records
 
     def to_csv(self) -> str:
@@ -335,14 +336,14 @@ class Results:
     def _arm(self, name: str, arm: ArmRuns) -> dict[str, Any]:
         tuning = None
         if arm.tuning is not None:
-            values = {f"{rate:g}": _plain(value) for rate, value in arm.tuning.values.items()}
+            values = {f"{rate:g}": plain(value) for rate, value in arm.tuning.values.items()}
             tuning = {"pass_rates": values, "at_edge": arm.tuning.at_edge}
         return {
             "policy": self.label(name),
             "learning_rate": arm.rate,
             "tuning": tuning,
-            "responses_per_step": _plain(self.per_step(name, "responses").mean),
-            "tokens_per_step": _plain(self.per_step(name, "tokens").mean),
+            "responses_per_step": plain(self.per_step(name, "responses").mean),
+            "tokens_per_step": plain(self.per_step(name, "tokens").mean),
             "seconds_per_step": self.seconds(name),
             "runs": {
                 str(seed): {
@@ -361,10 +362,6 @@ class Results:
 def _numbers(prefix: str, value: Estimate) -> dict[str, Any]:
     names = ("mean", "standard_error", "low", "high", "count")
     return {f"{prefix}{name}": getattr(value, name) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _shown(value: float) -> str:

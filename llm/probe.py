@@ -23,6 +23,7 @@ from ada_bandit import fold_seed
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_count
 from llm.config import RunConfig
+from llm.logs import plain
 from llm.probe_model import PromptScores, ScoreSums, Sketch, Summary, summarise
 from llm.types import Prompt, Response
 
@@ -277,8 +278,6 @@ class Probe:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        from llm.probe_model import plain
-
         found = self.summary.geometry
         rows = [
             {
@@ -385,25 +384,21 @@ def _fill(
 ) -> str:
     """Write the files that are missing; return why the first response without a reward has none."""
     from llm.samplers import make_sampler
-    from llm.verify import Verifier
+    from llm.verify import sample_and_score, verifier_for
 
-    config, task, first_error = rollouts.config, rollouts.config.task, ""
+    config, first_error = rollouts.config, ""
     model, device = gradients.model, str(gradients.model.device)
     sampler = make_sampler(config.sampler, config.model.path, rollouts.tokenizer, model=model, device=device)
-    verifier = Verifier(rollouts.task, truncated=task.truncated, time_limit=task.time_limit, workers=task.workers)
     width = max(1, config.sampler.batch_size // samples)
-    with closing(sampler), verifier:
+    with closing(sampler), verifier_for(rollouts.task) as verifier:
         # Batches are the same ones after a kill, so rounding that depends on what is in one is as well.
         for start in range(0, len(paths), width):
             batch = range(start, min(start + width, len(paths)))
             if all(paths[at].exists() for at in batch):
                 continue
-            prompts = [rollouts.prompts[at] for at in batch for _ in range(samples)]
-            inputs = [rollouts.encoded[at] for at in batch for _ in range(samples)]
-            draws = np.tile(np.arange(samples), len(batch))
-            ids = np.stack([[prompt.id for prompt in prompts], draws], axis=1)
-            responses = sampler.generate(inputs, ids, rollouts.seed)
-            scores = verifier.score(prompts, responses)
+            some = slice(batch.start, batch.stop)
+            prompts, inputs = rollouts.prompts[some], rollouts.encoded[some]
+            responses, scores = sample_and_score(prompts, inputs, sampler, verifier, samples, rollouts.seed)
             first_error = first_error or scores.first_error
             for place, at in enumerate(batch):
                 if paths[at].exists():
@@ -418,12 +413,11 @@ def _fill(
 
 def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Write the settings into a new folder; in an old one, raise unless they are the same."""
-    from llm.checkpoint import write_file
+    from llm.checkpoint import write_text
 
     path = folder / "settings.json"
     if not path.exists():
-        text = json.dumps(settings, indent=2) + "\n"
-        write_file(path, lambda file: file.write(text.encode()))
+        write_text(path, json.dumps(settings, indent=2) + "\n")
         return
     try:
         before = dict(json.loads(path.read_text(encoding="utf-8")))

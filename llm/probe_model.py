@@ -33,6 +33,7 @@ from ada_bandit import fold_seed
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.memory import fit_prior
+from llm.logs import plain
 
 __all__ = [
     "SKETCH",
@@ -46,7 +47,6 @@ __all__ = [
     "Third",
     "geometry",
     "log_slope",
-    "plain",
     "summarise",
 ]
 
@@ -397,15 +397,6 @@ class Summary:
             "cosines": self.cosines.tolist(),
         }
         return dict(plain(told))
-
-
-def plain(value: Any) -> Any:
-    """Return plain values with lists for tuples and None for numbers that are not finite."""
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = None, *, seed: int = 0) -> Summary:

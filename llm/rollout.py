@@ -22,10 +22,10 @@ import numpy as np
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError
 from ada_bandit.uniforms import fold_seed
-from llm.checkpoint import force, write_file
+from llm.checkpoint import force, write_text
 from llm.config import RunConfig
 from llm.types import Prompt, Response, Sampler
-from llm.verify import Scores, Verifier
+from llm.verify import Scores, Verifier, sample_and_score, verifier_for
 
 __all__ = [
     "PromptLine",
@@ -113,8 +113,7 @@ class RolloutLog:
                 )
                 raise InputError(msg)
             else:
-                text = json.dumps({"settings": plain} | dict(metadata), indent=2) + "\n"
-                write_file(meta, lambda file: file.write(text.encode()))
+                write_text(meta, json.dumps({"settings": plain} | dict(metadata), indent=2) + "\n")
             path.touch()
             _keep_lines(path)
             self.lines = read_lines(path)
@@ -239,11 +238,10 @@ def sampler_and_verifier(rollouts: Rollouts) -> tuple[Sampler, Verifier]:
     from llm.models import choose_device
     from llm.samplers import make_sampler
 
-    config, task = rollouts.config, rollouts.config.task
+    config = rollouts.config
     device = choose_device(config.model.device)
     sampler = make_sampler(config.sampler, config.model.path, rollouts.tokenizer, device=device, seed=config.seed)
-    verifier = Verifier(rollouts.task, truncated=task.truncated, time_limit=task.time_limit, workers=task.workers)
-    return sampler, verifier
+    return sampler, verifier_for(rollouts.task)
 
 
 @dataclass(frozen=True, eq=False)
@@ -387,11 +385,9 @@ def fill(
         for start in range(len(done) // width * width, total, width):
             some = slice(start, min(start + width, total))
             prompts = rollouts.prompts[some]
-            ids = np.array([[prompt.id, draw] for prompt in prompts for draw in range(samples)], dtype=np.int64)
-            encoded = [each for each in rollouts.encoded[some] for _ in range(samples)]
             begin = time.perf_counter()
-            responses = sampler.generate(encoded, ids, rollouts.seed)
-            scores = verifier.score([each for each in prompts for _ in range(samples)], responses)
+            encoded = rollouts.encoded[some]
+            responses, scores = sample_and_score(prompts, encoded, sampler, verifier, samples, rollouts.seed)
             first_error = first_error or scores.first_error
             lines = list(_lines(prompts, responses, scores, samples))
             skip = max(0, len(log.lines) - start)

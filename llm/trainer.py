@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,9 @@ from llm.models import choose_device, context_length, encode_all, load_model, lo
 from llm.policies import load_policy
 from llm.rounds import Row, Rows, StepSample, sample_step
 from llm.samplers import make_sampler
-from llm.tasks import load_task
-from llm.types import Prompt, Response, Sampler, Task
-from llm.verify import Verifier
+from llm.tasks import LoadedTask, load_task
+from llm.types import Prompt, Response, Sampler
+from llm.verify import Verifier, verifier_for
 
 __all__ = ["DataOrder", "Trainer", "Update"]
 
@@ -153,7 +154,7 @@ class Update:
         seen = torch.zeros(len(_SEEN), dtype=torch.float64)
         peak = torch.zeros(2, dtype=torch.float64)
         # Where the weights change only once, the first forward pass gives the old log-probabilities.
-        old = self._old(rows) if len(updates) > 1 else {}
+        old = self._old(parts) if len(updates) > 1 else {}
         norms = [self._update(part, old, seen, peak) for part in updates]
         seen = self.world.sum(seen)
         tokens = max(float(seen[0]), 1.0)
@@ -188,23 +189,18 @@ class Update:
         with cast:
             return token_statistics(self.model, batch, self.config.sampler.temperature, entropy=entropy)
 
-    def _old(self, rows: Rows) -> dict[int, Any]:
-        """Return the log-probabilities of each row's tokens under the weights that the step starts with."""
+    def _old(self, parts: Sequence[Rows]) -> dict[int, Any]:
+        """Return the log-probabilities of this process's rows under the weights that the step starts with."""
         import torch
 
         old = {}
+        mine = [row for part in parts for row in self._mine(part)]
         with torch.no_grad():
-            for micro in self._micro(self._mine_of_updates(rows)):
+            for micro in self._micro(mine):
                 logprobs, _ = self._statistics(collate(micro, self.pad, self.device), entropy=False)
                 for row, values in zip(micro, logprobs, strict=True):
                     old[id(row)] = values[: row.response.tokens.size].clone()
         return old
-
-    def _mine_of_updates(self, rows: Rows) -> list[Row]:
-        size = self.config.train.mini_batch
-        last = max(row.prompt for row in rows) + 1
-        parts = [[row for row in rows if first <= row.prompt < first + size] for first in range(0, last, size)]
-        return [row for part in parts for row in self._mine(part)]
 
     def _update(self, part: Rows, old: Mapping[int, Any], seen: Any, peak: Any) -> float:
         """Take one step of the optimizer; add sums over tokens to `seen` and maxima to `peak`; return the norm."""
@@ -293,7 +289,7 @@ class Update:
 _SEEN = ("tokens", "loss", "entropy", "clip_fraction", "clip_low_fraction", "sampler_kl")
 
 
-def drop_no_activation(model: Any) -> None:
+def switch_off_dropout(model: Any) -> None:
     """Set every dropout of a model to 0."""
     import torch
 
@@ -325,6 +321,22 @@ class _Shared:
         self._sampler.close()
 
 
+@dataclass(frozen=True, eq=False)
+class _EvalSet:
+    """Prompts to evaluate on."""
+
+    name: str
+    """Name of the evaluation."""
+    prompts: Sequence[Prompt]
+    """`[prompt]` The prompts."""
+    encoded: Sequence[Sequence[int]]
+    """`[prompt][token]` Their tokens."""
+    verifier: Verifier
+    """What scores."""
+    notes: tuple[str, ...]
+    """What was left out, in words."""
+
+
 class Trainer:
     """A run: from a config and an output folder to the trained model.
 
@@ -351,7 +363,8 @@ class Trainer:
         memory = PassRateMemory(config.memory) if config.memory else None
         self.policy = load_policy(config.policy, memory)
         self.memory = memory
-        self.task, self.verifier = self._task(config.task)
+        self.task = load_task(config.task)
+        self.verifier = verifier_for(self.task)
         self.order = DataOrder(len(self.task), config.train.prompts, config.seed)
         # A policy's file may have been changed since: what counts is what it said.
         told = {**config.model_dump(mode="json"), **_described(self.policy)}
@@ -364,7 +377,7 @@ class Trainer:
         if config.model.gradient_checkpointing:
             # It works in training mode alone, where dropout would change the ratios of the loss.
             self.model.gradient_checkpointing_enable()
-            drop_no_activation(self.model)
+            switch_off_dropout(self.model)
         self.update = Update(self.model, config, int(self.tokenizer.pad_token_id), self.device, self.world)
         self.step = 0
         self._saved: int | None = None
@@ -373,15 +386,16 @@ class Trainer:
         self.total_responses = self.total_tokens = 0
         if begun is not None:
             self._restore(begun)
-        self.sampler = self._sampler(config.sampler.temperature)
+        self.sampler = make_sampler(
+            config.sampler, config.model.path, self.tokenizer, model=self.model, device=self.device
+        )
         self.evals = self._evaluations()
-        if begun is not None or config.sampler.kind == "vllm":
-            self.sampler.sync(self.model)
+        self.sampler.sync(self.model)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is worth telling of the tasks: prompts that were left out."""
-        return tuple(note for task in (self.task, *(task for _, task, _ in self.evals)) for note in _notes(task))
+        return (*self.task.notes, *(note for each in self.evals for note in each.notes))
 
     def _prepare_folder(self, *, resume: bool) -> None:
         if not resume and self.world.is_main and (self.out / "metrics.jsonl").exists():
@@ -393,27 +407,25 @@ class Trainer:
             msg = f"the folder {str(self.out)!r} can't be made: {error.strerror}; give another one by --out"
             raise InputError(msg) from error
 
-    def _task(self, config: TaskConfig) -> tuple[Task, Verifier]:
-        task = load_task(config)
-        return task, Verifier(task, truncated=config.truncated, time_limit=config.time_limit, workers=config.workers)
-
-    def _sampler(self, temperature: float) -> Sampler:
-        config = self.config
-        return make_sampler(
-            config.sampler,
-            config.model.path,
-            self.tokenizer,
-            model=self.model,
-            device=self.device,
-            temperature=temperature,
-        )
-
-    def _evaluations(self) -> list[tuple[str, Task, Verifier]]:
+    def _evaluations(self) -> list[_EvalSet]:
         config = self.config.eval
         if not config.every:
             return []
-        named = [(name, *self._task(each)) for name, each in config.tasks.items()]
-        return ([("pool", self.task, self.verifier)] if config.pool else []) + named
+        tasks = ({"pool": self.task} if config.pool else {}) | {k: load_task(v) for k, v in config.tasks.items()}
+        return [self._eval_set(place, name, task) for place, (name, task) in enumerate(tasks.items())]
+
+    def _eval_set(self, place: int, name: str, task: LoadedTask) -> _EvalSet:
+        """Choose and encode the prompts of an evaluation, which are the same ones each time."""
+        key = fold_seed(self.config.seed, _EVAL_PROMPTS, place)
+        most = self.config.eval.prompts
+        order = np.sort(np.random.Generator(np.random.Philox(key=key)).permutation(len(task))[:most])
+        prompts, encoded = self._encode([task[int(i)] for i in order], task.config)
+        notes = () if task is self.task else task.notes
+        if len(prompts) < order.size:
+            out = order.size - len(prompts)
+            notes += (f"{out} prompts of the evaluation {name!r} left out: longer than the context",)
+        verifier = self.verifier if task is self.task else verifier_for(task)
+        return _EvalSet(name, prompts, encoded, verifier, notes)
 
     def _restore(self, begun: Checkpoint) -> None:
         import torch
@@ -472,8 +484,8 @@ class Trainer:
         """Free the sampler and the verifiers."""
         self.sampler.close()
         self.verifier.close()
-        for _, _, verifier in self.evals:
-            verifier.close()
+        for each in self.evals:
+            each.verifier.close()
 
     def _train_step(self) -> dict[str, Any]:
         config, number = self.config, self.step
@@ -589,13 +601,11 @@ class Trainer:
         found = {}
         sampler = _Shared(self.sampler, self.world, config.temperature)
         with self.clock("eval"):
-            for place, (name, task, verifier) in enumerate(self.evals):
-                key = fold_seed(self.config.seed, _EVAL_PROMPTS, place)
-                order = np.random.Generator(np.random.Philox(key=key)).permutation(len(task))[: config.prompts]
-                tasks = self.config.eval.tasks.get(name, self.config.task)
-                prompts, encoded = self._encode([task[int(i)] for i in np.sort(order)], tasks)
+            for place, each in enumerate(self.evals):
                 seed = fold_seed(self.config.seed, _EVAL, self.step, place)
-                found[name] = evaluate_task(prompts, encoded, sampler, verifier, config.samples, seed)
+                found[each.name] = evaluate_task(
+                    each.prompts, each.encoded, sampler, each.verifier, config.samples, seed
+                )
         if log is not None:
             log.write(
                 self.step,
@@ -636,10 +646,6 @@ class Trainer:
 def _described(policy: Policy | EmpiricalBayes) -> dict[str, Any]:
     # The learning policy's tables change from step to step; its options are in the config.
     return {} if isinstance(policy, EmpiricalBayes) else {"policy": {**policy.to_dict(), "name": ""}}
-
-
-def _notes(task: Task) -> tuple[str, ...]:
-    return tuple(getattr(task, "notes", ()))
 
 
 def _mean(values: FloatArray) -> float:

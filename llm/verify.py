@@ -30,9 +30,9 @@ from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, ProtocolError, check_count, check_number, unknown_name
 from llm.config import TaskConfig
 from llm.tasks import LoadedTask, load_scorer
-from llm.types import Prompt, Response, Task
+from llm.types import Prompt, Response, Sampler, Task
 
-__all__ = ["Scores", "Verifier"]
+__all__ = ["Scores", "Verifier", "sample_and_score", "verifier_for"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +207,41 @@ class Verifier:
                 )
                 outcomes[stuck] = _Outcome(math.nan, error, timed_out=late)
                 todo.extendleft(reversed(worker.open))
+
+
+def verifier_for(task: LoadedTask) -> Verifier:
+    """Return the verifier that a task's config asks for."""
+    config = task.config
+    return Verifier(task, truncated=config.truncated, time_limit=config.time_limit, workers=config.workers)
+
+
+def sample_and_score(
+    prompts: Sequence[Prompt],
+    encoded: Sequence[Sequence[int]],
+    sampler: Sampler,
+    verifier: Verifier,
+    samples: int,
+    seed: int,
+) -> tuple[list[Response], Scores]:
+    """Sample and score the responses 0 to ``samples - 1`` to each prompt, those to one prompt after the other.
+
+    Parameters
+    ----------
+    prompts
+        ``[prompt]`` the prompts.
+    encoded
+        ``[prompt][token]`` their tokens.
+    sampler, verifier
+        What samples and scores.
+    samples
+        Responses to each prompt.
+    seed
+        The sampler's seed.
+    """
+    asked = [prompt for prompt in prompts for _ in range(samples)]
+    ids = np.array([[prompt.id, draw] for prompt in prompts for draw in range(samples)], dtype=np.int64)
+    responses = sampler.generate([tokens for tokens in encoded for _ in range(samples)], ids, seed)
+    return responses, verifier.score(asked, responses)
 
 
 def _pickled(task: Task) -> bytes:

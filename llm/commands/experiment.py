@@ -207,7 +207,7 @@ def _interval(value: Estimate) -> str:
 
 
 def _write(results: Results, folder: Path, shown: Console) -> None:
-    from llm.experiment import write_text
+    from llm.checkpoint import write_text
     from llm.experiment_figure import write_figures
 
     texts = {

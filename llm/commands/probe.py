@@ -76,7 +76,7 @@ def probe(
     }
     run = config_for(model, task, config, changes)
     folder = folder_for(out)
-    from llm.checkpoint import write_file
+    from llm.checkpoint import write_text
     from llm.logs import run_metadata
     from llm.probe import run_probe
     from llm.probe_figure import write_figure
@@ -84,7 +84,7 @@ def probe(
     with progress("probing", prompts) as advance:
         found = run_probe(run, folder, prompts=prompts, samples=samples, parameters=parameters, progress=advance)
     text = json.dumps(found.to_dict() | {"metadata": run_metadata(run)}, indent=2, allow_nan=False) + "\n"
-    write_file(folder / "probe.json", lambda file: file.write(text.encode()))
+    write_text(folder / "probe.json", text)
     drawn = write_figure(found.summary, folder, _title(found)) if figures else []
     if as_json:
         sys.stdout.write(text)

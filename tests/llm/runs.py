@@ -12,6 +12,33 @@ from llm.types import Prompt
 FACTORY = "tests.llm.runs:first_digit_task"
 
 
+def evens(score: str) -> str:
+    """Return the source of a task of six prompts of two families, with the body of its ``score(prompt, text)``."""
+    return _EVENS.replace("SCORE", score)
+
+
+_EVENS = """
+from llm.types import Prompt
+
+
+class Evens:
+    name = "evens"
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return Prompt(index, f"evens/{index}", f"{index}+{index * 7}=", "even", "odd" if index % 2 else "even")
+
+    def score(self, prompt, text):
+        SCORE
+
+
+def make():
+    return Evens()
+"""
+
+
 class FirstDigit:
     """A response is right when it begins with a digit that leaves the same remainder by 3 as the prompt's number."""
 

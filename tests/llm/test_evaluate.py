@@ -25,29 +25,13 @@ from llm.rollout import PromptLine
 from llm.types import Prompt
 from llm.verify import Verifier
 from tests.llm.fakes import CoinTask, NamingSampler
+from tests.llm.runs import evens
 
-TASK = """
-from llm.types import Prompt
-
-
-class Evens:
-    name = "evens"
-
-    def __len__(self):
-        return 6
-
-    def __getitem__(self, index):
-        return Prompt(index, f"evens/{index}", f"{index}+{index * 7}=", "even", "odd" if index % 2 else "even")
-
-    def score(self, prompt, text):
-        if prompt.id == 5:
+TASK = evens(
+    """if prompt.id == 5:
             raise ValueError("no scale")
-        return float(text.count("1") + text.count("2") > 1)
-
-
-def make():
-    return Evens()
-"""
+        return float(text.count("1") + text.count("2") > 1)"""
+)
 
 
 def line(

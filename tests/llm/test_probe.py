@@ -21,27 +21,9 @@ from llm.config import RunConfig
 from llm.probe import ScoreGradients, run_probe, score_prompt
 from llm.probe_model import Check, Estimate, PromptScores, ScoreSums, Sketch, geometry, log_slope, summarise
 from llm.types import Prompt, Response
+from tests.llm.runs import evens
 
-TASK = """
-from llm.types import Prompt
-
-
-class Evens:
-    name = "evens"
-
-    def __len__(self):
-        return 6
-
-    def __getitem__(self, index):
-        return Prompt(index, f"evens/{index}", f"{index}+{index * 7}=", "even", "odd" if index % 2 else "even")
-
-    def score(self, prompt, text):
-        return float(text.count("1") + text.count("2") > NEEDED)
-
-
-def make():
-    return Evens()
-"""
+TASK = evens('return float(text.count("1") + text.count("2") > NEEDED)')
 
 
 def generator(*data: int) -> np.random.Generator:

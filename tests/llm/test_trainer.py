@@ -243,6 +243,21 @@ def test_overlong_prompts_are_an_error_or_are_counted(tiny_model_dir: Path, tmp_
     assert sum(row["prompts"] for row in rows) == 10
 
 
+def test_evaluation_prompts_that_do_not_fit_are_told(tiny_model_dir: Path, tmp_path: Path) -> None:
+    config = small_config(
+        tiny_model_dir,
+        sampler__max_new_tokens=250,
+        task__overlong="skip",
+        policy="grpo",
+        eval={"every": 2, "pool": True, "prompts": 32, "samples": 2},
+    )
+    trainer = Trainer(config, tmp_path / "run")
+    # 10 of the 32 prompts have no more than the 6 tokens that there is room for.
+    assert trainer.notes == ("22 prompts of the evaluation 'pool' left out: longer than the context",)
+    assert [len(each.prompts) for each in trainer.evals] == [10]
+    trainer.close()
+
+
 def test_order_shows_each_prompt_once_an_epoch() -> None:
     order = DataOrder(10, 3, seed=1)
     epochs = [np.concatenate([order.batch(3 * epoch + i) for i in range(3)]) for epoch in range(4)]
