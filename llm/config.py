@@ -340,6 +340,9 @@ def to_config(table: Mapping[str, Any], where: str) -> RunConfig:
     InputError
         As in `read_config`.
     """
+    if "arms" in table:
+        msg = f"{where!r} is the config of an experiment, not of a run: 'python -m llm experiment' runs it"
+        raise InputError(msg)
     try:
         return RunConfig.model_validate(table)
     except ValidationError as error:
@@ -369,17 +372,20 @@ def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
 
 def config_problem(error: ValidationError, model: type[BaseModel], where: str) -> InputError:
     """Turn what pydantic found into one error that names each place, the value there and what is known."""
-    lines = []
+    lines, known = [], ""
     for each in error.errors():
         place = ".".join(map(str, each["loc"])) or "the config"
         if each["type"] == "extra_forbidden":
-            lines.append(str(unknown_name("key", place, _names(model))))
+            told, _, known = str(unknown_name("key", place, _names(model))).partition(" Known: ")
+            lines.append(told.rstrip(";"))
         elif each["type"] == "missing":
             lines.append(f"{place} is missing")
         elif each["type"] == "value_error":
             lines.append(f"{place}: {each['ctx']['error']}")
         else:
             lines.append(f"{place} = {each['input']!r}: {each['msg']}")
+    if known:
+        lines.append(f"known keys: {known}")
     msg = f"the config {where!r} can't be used:\n  " + "\n  ".join(lines)
     return InputError(msg)
 

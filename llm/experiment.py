@@ -332,6 +332,9 @@ def read_experiment(path: str | Path, folder: Path, changes: Mapping[str, Any] |
         If the file can't be read, a key is unknown, a value can't be used, or an arm has no run.
     """
     table = change_table(read_table(path), changes or {}, str(path))
+    if "model" in table and "run" not in table:
+        msg = f"{str(path)!r} is the config of a run, not of an experiment: 'python -m llm train' runs it"
+        raise InputError(msg)
     try:
         config = ExperimentConfig.model_validate(table)
     except ValidationError as error:

@@ -23,9 +23,13 @@ _POINTS = 201
 
 
 def write_figures(results: Results, folder: Path) -> list[Path]:
-    """Draw ``pass_rate`` and the figures of `llm.plots.draw_runs` as PNG and SVG into an existing folder."""
+    """Draw ``pass_rate`` and the figures of `llm.plots.draw_runs` as PNG and SVG into an existing folder.
+
+    The latter show means over a twentieth of the shortest run's steps: single steps of several arms hide each other.
+    """
     arms = [Arm(name, list(arm.runs.values())) for name, arm in results.arms.items()]
-    return [*draw({"pass_rate": partial(_draw, results)}, folder), *draw_runs(arms, folder)]
+    smooth = max(min(len(run.steps) for arm in arms for run in arm.runs) // 20, 1)
+    return [*draw({"pass_rate": partial(_draw, results)}, folder), *draw_runs(arms, folder, smooth)]
 
 
 def _draw(results: Results, figure: Figure) -> None:

@@ -135,7 +135,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """
     path = folder / _METRICS
     if not path.is_file():
-        msg = f"{str(folder)!r} holds no {_METRICS}; give the folder of a run of 'python -m llm train'"
+        hint = f", such as those in {str(folder / 'runs')!r}" if (folder / "runs").is_dir() else ""
+        msg = f"{str(folder)!r} holds no {_METRICS}; give the folder of a run of 'python -m llm train'{hint}"
         raise InputError(msg)
     rows = [row for _, row in _read_lines(path)]
     if not rows:

@@ -258,6 +258,10 @@ def _legend_width(labels: Sequence[str], columns: int) -> float:
     return sum(0.08 * max(map(len, part)) + 0.75 for part in parts)
 
 
+def _over(smooth: int) -> str:
+    return f", mean of {smooth} steps" if smooth > 1 else ""
+
+
 def _draw_reward(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
     names = list(dict.fromkeys(name for arm in arms for run in arm.runs for row in run.evals for name in row["eval"]))
     figure.set_size_inches(9.6, 0.6 + 2.9 * (1 + len(names)))
@@ -270,7 +274,7 @@ def _draw_reward(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
             if len(arm.runs) == 1:
                 rate = Curve(rate.steps, rate.mean, arm.evals(f"eval.{name}.standard_error").mean)
             _pair(panels, rate, arm.evals("total_tokens"), look | {"marker": "o", "markersize": 3.5})
-    titles = ("training prompts", *(f"evaluation: {name}" for name in names))
+    titles = ("training prompts" + _over(smooth), *(f"evaluation: {name}" for name in names))
     for row, title in enumerate(titles):
         grid[row, 0].set_ylabel("pass rate" if row else "mean reward of the pool")
         grid[row, 0].set_title(title)
@@ -311,7 +315,7 @@ def _draw_entropy(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
             )
     axes.set_xlabel("entropy of a token of the kept responses, nats")
     axes.set_ylabel("mean reward of the pool")
-    axes.set_title("from the first step (open) to the last (filled)")
+    axes.set_title("from the first step (open) to the last (filled)" + _over(smooth))
     _say_if_empty(axes)
     legend(figure, axes)
 
@@ -324,7 +328,7 @@ def _draw_responses(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
         for index, arm in enumerate(arms):
             curve = arm.steps(name, smooth)
             _line(axes, curve.steps.astype(np.float64), curve, {"label": arm.label, **line_look(index)})
-        axes.set_title(title)
+        axes.set_title(title + _over(smooth))
         axes.set_xlabel("step")
         axes.set_ylim(0, None if name == "responses" else 1.03)
         _say_if_empty(axes)

@@ -29,7 +29,16 @@ def load_policy(given: str | dict[str, Any], memory: PassRateMemory | None = Non
         If it names no policy.
     """
     if isinstance(given, str):
-        return _read_file(given) if given.endswith(".toml") else Policy.preset(given)
+        if given.endswith(".toml"):
+            return _read_file(given)
+        name, colon, _ = given.partition(":")
+        if colon:
+            msg = (
+                f"the policy {given!r} is no preset; options go into a table: "
+                f"policy = {{preset = {name!r}, group_size = 16}}"
+            )
+            raise InputError(msg)
+        return Policy.preset(given)
     table = dict(given)
     if "empirical_bayes" in table:
         options = _only(table, "empirical_bayes")

@@ -84,6 +84,20 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         read_config(write(tmp_path, "[model"))
 
 
+def test_known_keys_are_listed_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        read_config(write(tmp_path, "zzz = 1\nyyy = 2\n" + LEAST))
+    message = str(caught.value)
+    assert "unknown key 'zzz'\n" in message
+    assert "unknown key 'yyy'\n" in message
+    assert message.count("sampler.memory_share") == 1
+
+
+def test_an_experiment_is_no_run() -> None:
+    with pytest.raises(InputError, match="is the config of an experiment, not of a run: 'python -m llm experiment'"):
+        read_config(CONFIGS / "train-demo.toml")
+
+
 @pytest.mark.parametrize("name", ["paper-1.5b", "paper-1.5b-hard", "tiny-add", "smollm2"])
 def test_ready_files_can_be_read_and_written_back(name: str, tmp_path: Path) -> None:
     config = read_config(CONFIGS / f"{name}.toml")

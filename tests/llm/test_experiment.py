@@ -552,3 +552,8 @@ def test_ready_configs_can_be_read(name: str, tmp_path: Path) -> None:
     experiment = read_experiment(ROOT / "llm" / "configs" / f"{name}.toml", tmp_path)
     assert len(experiment.config.seeds) >= 3
     assert set(experiment.config.arms) >= {"grpo-4", "grpo-16", "balance", "bayes"}
+
+
+def test_a_run_is_no_experiment(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is the config of a run, not of an experiment: 'python -m llm train'"):
+        read_experiment(ROOT / "llm" / "configs" / "tiny-add.toml", tmp_path)

@@ -261,3 +261,9 @@ def test_the_line_is_live_on_a_terminal(capsys: pytest.CaptureFixture[str], monk
 )
 def test_a_duration_in_words(seconds: float, text: str) -> None:
     assert _duration(seconds) == text
+
+
+def test_the_folder_of_an_experiment_points_to_its_runs(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(InputError, match=r"holds no metrics.jsonl; .*, such as those in '.*runs'"):
+        read_metrics(tmp_path)

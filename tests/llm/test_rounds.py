@@ -130,6 +130,7 @@ def test_shares_of_processes_cover_a_request_once_and_differ_by_one_at_most() ->
     [
         ("grpoo", "did you mean 'grpo'"),
         ("nowhere.toml", "can't be read"),
+        ("grpo:group_size=16", r"options go into a table: policy = {preset = 'grpo'"),
         ({"preset": "grpo", "group": 4}, "group"),
         ({"empirical_bayes": {"noise": 1.0}}, "noise"),
         ({"empirical_bayes": {}, "preset": "grpo"}, "preset"),
