@@ -13,6 +13,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from ada_bandit.streams import Stream
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 UnsignedArray = npt.NDArray[np.uint64]
@@ -42,7 +44,7 @@ _W0, _W1 = U(0x9E3779B9), U(0xBB67AE85)
 UNASKED, OUTSTANDING, INCORRECT, CORRECT, UNSCORED, MARKED = 0, 1, 2, 3, 4, 5
 """Status of a response; `MARKED` is outstanding and seen once in the call of `tell` at hand."""
 
-KEEP_STREAM = 1
+KEEP_STREAM = int(Stream.KEEP)
 _TILE = 512
 
 

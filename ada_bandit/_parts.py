@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.errors import InputError, unknown_name
+from ada_bandit.errors import InputError, preview, unknown_name
 
 T = TypeVar("T")
 
@@ -60,27 +61,68 @@ def plain(part: Any) -> dict[str, Any]:
     return {"name": part.name} | {field.name: getattr(part, field.name) for field in fields(part)}
 
 
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class Square:
+    """A table ``[pos, neg]`` that is part of a rule: read-only, equal and hashed by value, short to print.
+
+    Raises
+    ------
+    InputError
+        If the values are no square table of finite numbers; `name` says in the message whose they are.
+    """
+
+    values: npt.NDArray[Any]
+    """`[pos, neg]` float64, int64 or bool."""
+
+    def __init__(self, name: str, values: Any, dtype: npt.DTypeLike = np.float64) -> None:
+        table = check_table(name, values).astype(dtype)
+        table.setflags(write=False)
+        object.__setattr__(self, "values", table)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Square) and np.array_equal(self.values, other.values)
+
+    def __hash__(self) -> int:
+        return hash(self.values.tobytes())
+
+    def __repr__(self) -> str:
+        """Show the size alone: a table of K = 128 has 16,641 entries."""
+        return f"<{self.values.shape[0]} x {self.values.shape[0]} table>"
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    def __getstate__(self) -> npt.NDArray[Any]:
+        return self.values
+
+    def __setstate__(self, values: npt.NDArray[Any]) -> None:
+        # A pickled array forgets that it was read-only.
+        values.setflags(write=False)
+        object.__setattr__(self, "values", values)
+
+    def at(self, name: str, pos: IntArray, neg: IntArray) -> npt.NDArray[Any]:
+        """Return the entries at cells, shaped like the counts; an error says that the budget leads beyond the table."""
+        most = int(max(np.max(pos, initial=0), np.max(neg, initial=0)))
+        if most >= self.values.shape[0]:
+            msg = (
+                f"the table {name} holds counts up to {self.values.shape[0] - 1}, and the budget leads to {most}; "
+                "use the budget that the table was made for"
+            )
+            raise InputError(msg)
+        return np.asarray(self.values[pos, neg])
+
+
 def check_table(name: str, values: Any) -> FloatArray:
     """Return a square table ``[pos, neg]`` of finite numbers."""
     try:
         table = np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        msg = f"{name} must be a square table of numbers by pos and neg; got {values!r}"
+        msg = f"{name} must be a square table of numbers by pos and neg; got {preview(values)}"
         raise InputError(msg) from error
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size or not np.isfinite(table).all():
-        msg = f"{name} must be a square table of finite numbers by pos and neg; got shape {table.shape}: {values!r}"
-        raise InputError(msg)
-    return table
-
-
-def look_up(name: str, table: Any, pos: IntArray, neg: IntArray) -> FloatArray:
-    """Return the entries of a table at cells; an error names the budget that leads beyond it."""
-    values = np.array(table, dtype=np.float64)
-    most = int(max(np.max(pos, initial=0), np.max(neg, initial=0)))
-    if most >= values.shape[0]:
         msg = (
-            f"the table {name} holds counts up to {values.shape[0] - 1}, and the budget leads to {most}; "
-            "use the budget that the table was made for"
+            f"{name} must be a square table of finite numbers by pos and neg; got shape {table.shape}: "
+            f"{preview(values)}"
         )
         raise InputError(msg)
-    return np.asarray(values[pos, neg])
+    return table

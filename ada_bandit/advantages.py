@@ -3,42 +3,39 @@
 A rule is written over a `Cell`: the counts of the pool and of the kept group. Rules that are
 functions of the rewards themselves (pool mean, group mean, group standard deviation,
 leave-one-out) also apply to shaped rewards as they are; the others weigh correctness.
-
-The names are those of policy files, hence their lower case.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit._parts import build, check_table, look_up, plain
+from ada_bandit._parts import Square, build, plain
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError, ProtocolError, check_count, check_number
+from ada_bandit.fit_weight import OnMiss, fit_weight
 from ada_bandit.laws import Beta, Law, law_from_dict
-
-if TYPE_CHECKING:
-    from ada_bandit.policy import Policy
+from ada_bandit.objectives import Objective
+from ada_bandit.sampling import SamplingTables
 
 __all__ = [
+    "NGRPO",
+    "PKPO",
     "Advantage",
+    "AdvantageTable",
+    "Calibrated",
     "Cell",
+    "GroupMean",
+    "GroupStd",
+    "LeaveOneOut",
+    "MaxRL",
+    "PoolMean",
+    "Unbiased",
     "advantage_from_dict",
-    "calibrated",
-    "group_mean",
-    "group_std",
-    "leave_one_out",
-    "max_rl",
-    "ngrpo",
-    "pkpo",
-    "pool_mean",
-    "table",
-    "unbiased",
 ]
 
 
@@ -59,7 +56,8 @@ class Cell:
     expected_keep_neg: FloatArray
     """Mean of `keep_neg` over the group rule's chance, given the pool."""
     estimate: FloatArray
-    """Unbiased pass-rate estimate at the exit cell (`ada_bandit.estimators.unbiased_estimate`)."""
+    """Unbiased pass-rate estimate at the exit cell (`ada_bandit.lattice.unbiased_estimate`) where the rule's
+    `needs_paths` asks for it, else NaN."""
     group_size: int
     """n, the group size of the policy."""
 
@@ -99,9 +97,51 @@ class Advantage(ABC):
         """
         raise NotImplementedError(self.name)
 
-    def bound(self, policy: Policy) -> Advantage:  # noqa: ARG002 - most rules are the same for every policy
-        """Return the rule as it is under a policy's draws and keeps; the rule itself unless it depends on them."""
-        return self
+    def compile(self, tables: SamplingTables) -> tuple[FloatArray, FloatArray]:
+        """Return the advantages of a kept positive and of a kept negative at every cell and split.
+
+        Parameters
+        ----------
+        tables
+            What sampling does under the policy.
+
+        Returns
+        -------
+        tuple of FloatArray
+            Shaped like ``tables.keep_pos``; 0 where a class is not kept.
+
+        Raises
+        ------
+        InputError
+            If the rule gives anything but finite numbers of the counts' shape.
+        """
+        shape = tables.keep_pos.shape
+        pos, neg = (np.broadcast_to(counts, shape) for counts in np.indices(tables.draws.shape, dtype=np.int64))
+        estimate = tables.estimate if self.needs_paths else np.full(tables.draws.shape, np.nan)
+        cell = Cell(
+            pos=pos,
+            neg=neg,
+            keep_pos=tables.keep_pos,
+            keep_neg=tables.keep_neg,
+            expected_keep_pos=np.broadcast_to(tables.mean_keep_pos, shape),
+            expected_keep_neg=np.broadcast_to(tables.mean_keep_neg, shape),
+            estimate=np.broadcast_to(estimate, shape),
+            group_size=tables.group_size,
+        )
+        of_pos, of_neg = self.of_classes(cell)
+        return self._checked(of_pos, tables.keep_pos), self._checked(of_neg, tables.keep_neg)
+
+    def _checked(self, values: FloatArray, keep: IntArray) -> FloatArray:
+        """Return the values where rows are kept, and 0 elsewhere."""
+        array = np.asarray(values, dtype=np.float64)
+        if array.shape != keep.shape or not np.isfinite(array[keep > 0]).all():
+            what = "NaN or infinite values" if array.shape == keep.shape else f"shape {array.shape}"
+            msg = (
+                f"the advantage {self.name!r} gave {what} for counts of shape {keep.shape}; it must give a finite "
+                "number for every kept class (a rule that uses cell.estimate sets needs_paths = True)"
+            )
+            raise InputError(msg)
+        return np.where(keep > 0, array, 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a description of plain values, read back by `advantage_from_dict`."""
@@ -119,7 +159,7 @@ def _ratio(part: IntArray, whole: IntArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class pool_mean(Advantage):  # noqa: N801 - the name in policy files
+class PoolMean(Advantage):
     """Reward minus the mean over the whole pool (Reinforce-Ada, arXiv 2510.04996, equation 3)."""
 
     name: ClassVar[str] = "pool_mean"
@@ -133,7 +173,7 @@ class pool_mean(Advantage):  # noqa: N801 - the name in policy files
 
 
 @dataclass(frozen=True)
-class group_mean(Advantage):  # noqa: N801 - the name in policy files
+class GroupMean(Advantage):
     """Reward minus the mean over the kept group (Dr. GRPO, arXiv 2503.20783)."""
 
     name: ClassVar[str] = "group_mean"
@@ -147,7 +187,7 @@ class group_mean(Advantage):  # noqa: N801 - the name in policy files
 
 
 @dataclass(frozen=True)
-class group_std(Advantage):  # noqa: N801 - the name in policy files
+class GroupStd(Advantage):
     """Group mean divided by the group's standard deviation plus `eps` (GRPO, arXiv 2402.03300).
 
     The deviation has n - 1 in its denominator. A group whose rewards are all equal has
@@ -180,7 +220,7 @@ class group_std(Advantage):  # noqa: N801 - the name in policy files
 
 
 @dataclass(frozen=True)
-class leave_one_out(Advantage):  # noqa: N801 - the name in policy files
+class LeaveOneOut(Advantage):
     """Reward minus the mean of the prompt's other responses in the pool (RLOO, arXiv 2402.14740).
 
     A pool of one response has no others; its baseline is 0, which keeps w(p) = 1.
@@ -199,7 +239,7 @@ class leave_one_out(Advantage):  # noqa: N801 - the name in policy files
 
 
 @dataclass(frozen=True)
-class max_rl(Advantage):  # noqa: N801 - the name in policy files
+class MaxRL(Advantage):
     """Reward minus mean, over the mean plus `eps` (MaxRL, arXiv 2602.02710, as its public code centres it).
 
     With N plain responses and eps = 0, w(p) = (1 - q^(N-1)) / p: the first N - 1 terms of the
@@ -243,7 +283,7 @@ class max_rl(Advantage):  # noqa: N801 - the name in policy files
 
 
 @dataclass(frozen=True)
-class pkpo(Advantage):  # noqa: N801 - the name in policy files
+class PKPO(Advantage):
     """Advantages for pass@k (PKPO, arXiv 2505.15201, as the public code of MaxRL computes it).
 
     Of N kept responses with c correct, a correct one is worth C(N - c, k - 1) / C(N - 1, k - 1), the
@@ -273,7 +313,7 @@ class pkpo(Advantage):  # noqa: N801 - the name in policy files
 
 
 @dataclass(frozen=True)
-class ngrpo(group_std):  # noqa: N801 - the name in policy files
+class NGRPO(GroupStd):
     """Like `group_std`, with one more reward of 1 in mean and deviation (NGRPO, arXiv 2509.18851).
 
     So a group without a correct response has negative advantages; one without an incorrect
@@ -294,7 +334,7 @@ class ngrpo(group_std):  # noqa: N801 - the name in policy files
 
 
 @dataclass(frozen=True)
-class unbiased(Advantage):  # noqa: N801 - the name in policy files
+class Unbiased(Advantage):
     """Weights with w(p) = 1 for every exit rule: the mean-reward gradient without stopping bias.
 
     With e the unbiased estimate at the exit cell (Girshick, Mosteller and Savage 1946) and b
@@ -329,56 +369,63 @@ class unbiased(Advantage):  # noqa: N801 - the name in policy files
 
 
 @dataclass(frozen=True, init=False)
-class table(Advantage):  # noqa: N801 - the name in policy files
+class AdvantageTable(Advantage):
     """Advantages by cell: a rule without a formula, such as a computed optimum."""
 
-    name: ClassVar[str] = "table"
+    name: ClassVar[str] = "advantage_table"
     uses_rewards: ClassVar[bool] = False
-    adv_pos: tuple[tuple[float, ...], ...]
+    adv_pos: Square
     """`[pos, neg]` Advantage of a kept positive."""
-    adv_neg: tuple[tuple[float, ...], ...]
+    adv_neg: Square
     """`[pos, neg]` Advantage of a kept negative."""
 
-    def __init__(self, adv_pos: npt.ArrayLike, adv_neg: npt.ArrayLike) -> None:
-        for key, values in (("adv_pos", adv_pos), ("adv_neg", adv_neg)):
-            object.__setattr__(self, key, tuple(tuple(row) for row in check_table(key, values).tolist()))
+    def __init__(self, adv_pos: npt.ArrayLike | Square, adv_neg: npt.ArrayLike | Square) -> None:
+        object.__setattr__(self, "adv_pos", Square("adv_pos", adv_pos))
+        object.__setattr__(self, "adv_neg", Square("adv_neg", adv_neg))
 
     def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
-        return (
-            look_up("adv_pos", self.adv_pos, cell.pos, cell.neg),
-            look_up("adv_neg", self.adv_neg, cell.pos, cell.neg),
-        )
+        return self.adv_pos.at("adv_pos", cell.pos, cell.neg), self.adv_neg.at("adv_neg", cell.pos, cell.neg)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "adv_pos": self.adv_pos.values.tolist(),
+            "adv_neg": self.adv_neg.values.tolist(),
+        }
 
 
 @dataclass(frozen=True)
-class calibrated(Advantage):  # noqa: N801 - the name in policy files
+class Calibrated(Advantage):
     """Weights with w(p) = f'(p) for an objective f of your choice, at the least second moment.
 
-    Solved for when the policy is compiled; `ada_bandit.calibrate` does the same and reports how
+    Solved for when the policy is compiled; `ada_bandit.calibration.calibrate` does the same and reports how
     well the objective is hit.
     """
 
     name: ClassVar[str] = "calibrated"
     uses_rewards: ClassVar[bool] = False
     needs_paths: ClassVar[bool] = True
-    objective: str | Callable[[FloatArray], npt.ArrayLike]
+    objective: Objective
     """``"mean"``, ``"log"``, ``"pass@k"``, ``"truncated-log"``, or f' as a function."""
     prior: Law = field(default_factory=lambda: Beta(1.0, 1.0))
     """Pass-rate law that the second moment is averaged over."""
     tolerance: float = 0.05
     """The largest miss |w(p) - f'(p)| on [0.05, 0.95] that is accepted."""
-    on_miss: Literal["raise", "warn"] = "raise"
+    on_miss: OnMiss = "raise"
     """What to do where the policy can't come within the tolerance."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prior", law_from_dict(self.prior))
         object.__setattr__(self, "tolerance", check_number("tolerance", self.tolerance, 0))
 
-    def bound(self, policy: Policy) -> Advantage:
-        from ada_bandit.calibration import calibrate
-
-        found = calibrate(policy, self.objective, self.prior, self.tolerance, on_miss=self.on_miss)
-        return found.policy.advantage
+    def compile(self, tables: SamplingTables) -> tuple[FloatArray, FloatArray]:
+        fitted = fit_weight(tables, self.objective, self.prior, self.tolerance, on_miss=self.on_miss)
+        shape = tables.keep_pos.shape
+        # A random split has one advantage a class, whatever the split.
+        return (
+            self._checked(np.broadcast_to(fitted.adv_pos, shape), tables.keep_pos),
+            self._checked(np.broadcast_to(fitted.adv_neg, shape), tables.keep_neg),
+        )
 
     def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002 - the cell does not suffice
         msg = "calibrated advantages depend on the policy's draws: compile them with Policy.tables"
@@ -386,6 +433,23 @@ class calibrated(Advantage):  # noqa: N801 - the name in policy files
 
     def to_dict(self) -> dict[str, Any]:
         return plain(self) | {"prior": self.prior.to_dict()}
+
+
+_KINDS: dict[str, type[Advantage]] = {
+    rule.name: rule
+    for rule in (
+        PoolMean,
+        GroupMean,
+        GroupStd,
+        LeaveOneOut,
+        MaxRL,
+        PKPO,
+        NGRPO,
+        Unbiased,
+        Calibrated,
+        AdvantageTable,
+    )
+}
 
 
 def advantage_from_dict(data: Any) -> Advantage:
@@ -402,10 +466,6 @@ def advantage_from_dict(data: Any) -> Advantage:
         try:
             return data()
         except TypeError as error:
-            msg = f"the advantage {data.name!r} needs values of its own: call it, as in {data.name}(...)"
+            msg = f"the advantage {data.__name__} needs values of its own: call it, as in {data.__name__}(...)"
             raise InputError(msg) from error
-    kinds: dict[str, type[Advantage]] = {
-        rule.name: rule
-        for rule in (pool_mean, group_mean, group_std, leave_one_out, max_rl, pkpo, ngrpo, unbiased, calibrated, table)
-    }
-    return build("advantage", kinds, data, "{name = 'group_std', eps = 1e-4}")
+    return build("advantage", _KINDS, data, "{name = 'group_std', eps = 1e-4}")

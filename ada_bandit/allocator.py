@@ -10,7 +10,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,11 @@ import numpy.typing as npt
 from ada_bandit import _kernels
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.budgets import BatchBudget, BatchState
-from ada_bandit.errors import InputError, ProtocolError, check_count
-from ada_bandit.memory import History
+from ada_bandit.errors import InputError, ProtocolError, check_count, preview
+from ada_bandit.history import History
 from ada_bandit.policy import Policy, check_is_policy
-from ada_bandit.tables import Tables, class_advantages
-from ada_bandit.uniforms import check_seed
+from ada_bandit.tables import Tables
+from ada_bandit.uniforms import Stream, check_seed, uniform
 
 __all__ = ["Allocator", "Groups", "Request"]
 
@@ -147,7 +147,9 @@ class Allocator:
         kinds = np.zeros(self.prompts, dtype=np.int64) if kind is None else np.asarray(kind)
         known = kinds.dtype.kind in "iu" and kinds.shape == (self.prompts,)
         if not known or (kinds.size and not (kinds.min() >= 0 and kinds.max() < len(self.policies))):
-            msg = f"kind must name one of the {len(self.policies)} policies for every prompt, from 0; got {kind!r}"
+            msg = (
+                f"kind must name one of the {len(self.policies)} policies for every prompt, from 0; got {preview(kind)}"
+            )
             raise InputError(msg)
         return kinds.astype(np.int64)
 
@@ -179,7 +181,7 @@ class Allocator:
             round=self._asked_rounds,
             history=self._history,
             group_size=self.policy.n,
-            seed=self.seed,
+            uniforms=partial(uniform, self.seed, Stream.SELECT, np.arange(self.prompts)),
         )
 
     def ask(self) -> Request:
@@ -234,7 +236,7 @@ class Allocator:
         if id_array.size == 0:
             id_array = id_array.astype(np.int64)
         if id_array.dtype.kind not in "iu" or id_array.ndim != 1:
-            msg = f"ids must be one row of whole numbers from ask(); got {ids!r}"
+            msg = f"ids must be one row of whole numbers from ask(); got {preview(ids)}"
             raise InputError(msg)
         id_array = id_array.astype(np.int64)
         values = self._column("rewards", rewards, id_array.size)
@@ -296,6 +298,10 @@ class Allocator:
         """`[response]` Ids that were asked for and not told yet."""
         return np.asarray(np.nonzero(self._status.ravel() == _kernels.OUTSTANDING)[0], dtype=np.int64)
 
+    def pools(self) -> tuple[IntArray, IntArray]:
+        """Return the correct and the incorrect responses of each prompt so far, ``[prompt]`` each."""
+        return self._pos.copy(), self._neg.copy()
+
     def groups(self) -> Groups:
         """Return the update groups.
 
@@ -342,27 +348,22 @@ class Allocator:
             self._tables.keep,
             self._tables.keep_pos,
             self._kind,
-            self.policy.group.random_split,
+            self._tables.random_split,
             kept,
         )
         return kept
 
     def _advantages(self, kept: IntArray, mask: BoolArray, correct: BoolArray) -> FloatArray:
-        rows = np.arange(self.prompts)[:, None]
-        if self._shaped and self.policy.advantage.uses_rewards:
+        of_rewards = self._tables.of_rewards
+        if self._shaped and of_rewards is not None:
+            rows = np.arange(self.prompts)[:, None]
             scored = (self._status == _kernels.CORRECT) | (self._status == _kernels.INCORRECT)
             width = int(self._spent.max(initial=1))
             chosen = np.zeros_like(scored)
             chosen[np.broadcast_to(rows, kept.shape)[mask], kept[mask]] = True
-            every = self.policy.advantage.of_rewards(self._rewards[:, :width], scored[:, :width], chosen[:, :width])
+            every = of_rewards(self._rewards[:, :width], scored[:, :width], chosen[:, :width])
             return np.where(mask, every[rows, kept], 0.0)
-        keep_pos = correct.sum(axis=1)
-        keep_neg = mask.sum(axis=1) - keep_pos
-        of_pos, of_neg = np.zeros((2, self.prompts))
-        for kind, policy in enumerate(self.policies):
-            mine = self._kind == kind
-            counts = (self._pos[mine], self._neg[mine], keep_pos[mine], keep_neg[mine])
-            of_pos[mine], of_neg[mine] = class_advantages(policy, *counts)
+        of_pos, of_neg = self._tables.advantages(self._kind, self._pos, self._neg, correct.sum(axis=1))
         return np.where(mask, np.where(correct, of_pos[:, None], of_neg[:, None]), 0.0)
 
     def _resolved(self) -> BoolArray:
@@ -381,7 +382,7 @@ class Allocator:
             "rewards": self._rewards.ravel()[asked],
             "rounds": self._rounds.copy(),
             "asked_rounds": self._asked_rounds,
-            "history": np.stack(list(vars(self._history).values())),
+            "history": self._history.to_dict(),
             "shaped": self._shaped,
         }
 
@@ -408,7 +409,11 @@ class Allocator:
             if key == "policies":
                 theirs = [{**policy, "name": ""} for policy in theirs]
             if theirs != ours:
-                msg = f"the state is of {key} {theirs!r}, this allocator of {ours!r}; build it with the state's {key}"
+                where, their, our = _first_difference(theirs, ours, key)
+                msg = (
+                    f"the state is of another {key} than this allocator: {where} is {preview(their)} there and "
+                    f"{preview(our)} here; build the allocator with the state's {key}"
+                )
                 raise InputError(msg)
         ids, status = np.asarray(state["ids"]), np.asarray(state["status"], dtype=np.uint8)
         self._status[:] = _kernels.UNASKED
@@ -422,8 +427,7 @@ class Allocator:
         self._pos[:] = (self._status == _kernels.CORRECT).sum(axis=1)
         self._neg[:] = (self._status == _kernels.INCORRECT).sum(axis=1)
         self._asked_rounds = int(state["asked_rounds"])
-        pos, neg, *visits = np.array(state["history"], dtype=np.float64)
-        self._history = History(pos, neg, *(counts.astype(np.int64) for counts in visits))
+        self._history = History.from_dict(state["history"])
         if isinstance(self.policy.budget, BatchBudget) and self._waiting.any():
             self._wanted = np.zeros_like(self._spent)
             self._ready = [self._wanted[:0]]
@@ -486,7 +490,7 @@ class Allocator:
         values = np.full(self.prompts, np.nan)
         for kind, policy in enumerate(self.policies):
             mine = self._kind == kind
-            values[mine] = policy.one_class_estimate[self._pos[mine], self._neg[mine]]
+            values[mine] = policy.tables.one_class_estimate[self._pos[mine], self._neg[mine]]
         if self.prompts and np.isnan(values).all():
             return values
         # Pools with unscored responses end at cells that no path reaches: there the chance that
@@ -546,7 +550,7 @@ class Allocator:
         try:
             column = np.atleast_1d(np.asarray(values, dtype=np.float64))
         except (TypeError, ValueError) as error:
-            msg = f"{name} must be numbers, one an id; got {values!r}"
+            msg = f"{name} must be numbers, one an id; got {preview(values)}"
             raise InputError(msg) from error
         if column.shape != (size,):
             msg = f"{name} must be one an id; got {name} of shape {column.shape} for {size} ids"
@@ -575,39 +579,78 @@ def _check_policies(policy: Policy | Sequence[Policy]) -> tuple[Policy, ...]:
         for what, ours, theirs in (
             ("budget", first.budget, each.budget),
             ("group_size", first.n, each.n),
-            ("group rule", first.group.name, each.group.name),
-            ("advantage", _shared_advantage(first), _shared_advantage(each)),
+            ("kind of split", first.tables.random_split, each.tables.random_split),
+            ("advantage", _reward_advantage(first), _reward_advantage(each)),
             ("threshold", first.threshold, each.threshold),
         ):
             if ours != theirs:
-                msg = f"policies of one step must share their {what}; got {ours!r} and {theirs!r}"
+                msg = f"policies of one step must share their {what}; got {preview(ours)} and {preview(theirs)}"
                 raise InputError(msg)
     return policies
 
 
-def _shared_advantage(policy: Policy) -> object:
-    """Return what policies of one step must share: of rules that apply to rewards as they are, the options as well."""
-    return policy.advantage if policy.advantage.uses_rewards else policy.advantage.name
+def _reward_advantage(policy: Policy) -> object:
+    """Return what policies of one step must share: a rule that applies to rewards as they are, options included."""
+    return policy.advantage if policy.advantage.uses_rewards else None
+
+
+def _first_difference(theirs: Any, ours: Any, where: str) -> tuple[str, Any, Any]:
+    """Return where two nested plain values differ first, and what stands there in each."""
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        for key in dict.fromkeys([*theirs, *ours]):
+            if theirs.get(key) != ours.get(key):
+                return _first_difference(theirs.get(key), ours.get(key), f"{where}.{key}")
+    if isinstance(theirs, list) and isinstance(ours, list):
+        if len(theirs) != len(ours):
+            return f"the length of {where}", len(theirs), len(ours)
+        for index, (their, our) in enumerate(zip(theirs, ours, strict=True)):
+            if their != our:
+                return _first_difference(their, our, f"{where}[{index}]")
+    return where, theirs, ours
 
 
 class _Stack:
-    """The tables of several policies, ``[kind, pos, neg]``."""
+    """The tables of the policies of a step, ``[kind, pos, neg]``; views where there is one."""
 
     def __init__(self, tables: Sequence[Tables]) -> None:
-        self.draws = np.stack([each.draws for each in tables])
-        self.resolved = np.stack([each.resolved for each in tables])
-        self.keep = np.stack([each.keep for each in tables])
-        self.keep_pos = np.stack([each.keep_pos for each in tables]).astype(np.int64)
-        self.short_of_positives = np.stack([each.short_of_positives for each in tables])
-        self.short_of_negatives = np.stack([each.short_of_negatives for each in tables])
-        self.shared = tables[0].shared
         self._tables = tables
+        first = tables[0]
+        self.shared, self.random_split, self.of_rewards = first.shared, first.random_split, first.of_rewards
+        self.draws = self._stacked("draws")
+        self.resolved = self._stacked("resolved")
+        self.keep = self._stacked("keep")
+        # Where the split is random, the kernel looks at `keep` alone.
+        self.keep_pos = self.keep if first.random_split else self._stacked("keep_pos")
+
+    def _stacked(self, name: str) -> Any:
+        arrays = [getattr(each, name) for each in self._tables]
+        return np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
+
+    @cached_property
+    def short_of_positives(self) -> BoolArray:
+        return np.asarray(self._stacked("short_of_positives"))
+
+    @cached_property
+    def short_of_negatives(self) -> BoolArray:
+        return np.asarray(self._stacked("short_of_negatives"))
 
     @cached_property
     def estimate(self) -> FloatArray:
         """NaN where the budget is shared: then no estimate is known to be free of bias."""
-        stack = np.stack([each.estimate for each in self._tables])
+        stack = np.asarray(self._stacked("estimate"))
         return np.full_like(stack, np.nan) if self.shared else stack
+
+    def advantages(
+        self, kind: IntArray, pos: IntArray, neg: IntArray, keep_pos: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the advantages of a kept positive and negative of every prompt, ``[prompt]`` each."""
+        of_pos, of_neg = np.zeros((2, kind.size))
+        for number, tables in enumerate(self._tables):
+            mine = slice(None) if len(self._tables) == 1 else kind == number
+            cell = (pos[mine], neg[mine])
+            at = (np.minimum(keep_pos[mine], len(tables.adv_pos) - 1), *cell) if tables.random_split else cell
+            of_pos[mine], of_neg[mine] = tables.adv_pos[at], tables.adv_neg[at]
+        return of_pos, of_neg
 
 
 def _both_classes(mask: BoolArray, correct: BoolArray) -> BoolArray:

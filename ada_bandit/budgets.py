@@ -8,21 +8,22 @@ into counts for the next round. Concrete ones are in `ada_bandit.shared`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ada_bandit._parts import build, plain
-from ada_bandit._types import BoolArray, IntArray
+from ada_bandit._parts import plain
+from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError, check_count
+from ada_bandit.history import History
 from ada_bandit.laws import Law
-from ada_bandit.memory import History
 
-__all__ = ["BatchBudget", "BatchState", "Budget", "Rounds", "Stages", "budget_from_dict"]
+__all__ = ["BatchBudget", "BatchState", "Budget", "Rounds", "Stages"]
 
-_MOST = 4096
+MOST_SAMPLES = 4096
+"""The most responses that a prompt may get: the tables hold a cell for every pair of counts."""
 
 
 class Budget(ABC):
@@ -60,9 +61,9 @@ class Budget(ABC):
         return np.asarray(np.where(resolved & (total > 0), 0, wanted), dtype=np.int64)
 
     def _check_size(self) -> None:
-        if self.max_samples > _MOST:
+        if self.max_samples > MOST_SAMPLES:
             msg = (
-                f"a prompt may get at most {_MOST} responses, as the tables hold a cell for every pair of "
+                f"a prompt may get at most {MOST_SAMPLES} responses, as the tables hold a cell for every pair of "
                 f"counts; this budget allows {self.max_samples}"
             )
             raise InputError(msg)
@@ -84,8 +85,8 @@ class BatchState:
     """What is known of the prompts from earlier steps."""
     group_size: int
     """n of the policy."""
-    seed: int
-    """Key for what is left to chance."""
+    uniforms: Callable[[int], FloatArray]
+    """What is left to chance: a function from a number, of the budget's choice, to uniforms in (0, 1)."""
 
 
 class BatchBudget(Budget):
@@ -137,7 +138,7 @@ class Rounds(Budget):
     def __post_init__(self) -> None:
         object.__setattr__(self, "samples", check_count("samples", self.samples))
         object.__setattr__(self, "rounds", check_count("rounds", self.rounds))
-        if self.samples * self.rounds > _MOST:
+        if self.samples * self.rounds > MOST_SAMPLES:
             self._check_size()
 
     @property
@@ -180,19 +181,3 @@ class Stages(Budget):
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "sizes": list(self.sizes)}
-
-
-def budget_from_dict(data: Any) -> Budget:
-    """Build a budget from the plain values of `Budget.to_dict`, or pass a budget through.
-
-    Raises
-    ------
-    InputError
-        For an unknown name, an unknown or missing key, or a value that the budget refuses.
-    """
-    if isinstance(data, Budget):
-        return data
-    from ada_bandit import shared
-
-    kinds: dict[str, type[Budget]] = {"rounds": Rounds, "stages": Stages, **shared.KINDS}
-    return build("budget", kinds, data, "{name = 'rounds', samples = 8, rounds = 4}")

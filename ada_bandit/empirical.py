@@ -12,19 +12,20 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.allocator import Allocator
-from ada_bandit.efficiency import NoiseRatio, Objective
-from ada_bandit.errors import InputError, ProtocolError, check_count
+from ada_bandit.errors import InputError, check_count
+from ada_bandit.fitting import default_grid, fit_prior
 from ada_bandit.laws import Beta, Grid, Law, law_from_dict
-from ada_bandit.memory import PassRateMemory, default_grid, fit_prior
-from ada_bandit.optimal import StoppingProblem
+from ada_bandit.memory import PassRateMemory
+from ada_bandit.optimal import Problem, ProblemOptions, common_price
 from ada_bandit.policy import Policy
+from ada_bandit.score_model import ScoreModel
+from ada_bandit.steps import check_ended, check_keys, restore_memory
 
 __all__ = ["EmpiricalBayes"]
 
@@ -47,6 +48,27 @@ class _Step:
     keys: list[Hashable] | None
     """The prompts, where the memory knows them."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the pools as plain values."""
+        return {
+            "pos": self.pos.tolist(),
+            "neg": self.neg.tolist(),
+            "known_pos": self.known_pos.tolist(),
+            "known_neg": self.known_neg.tolist(),
+            "keys": self.keys,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> _Step:
+        """Build the pools from the plain values of `to_dict`."""
+        return cls(
+            pos=np.array(data["pos"], dtype=np.int64),
+            neg=np.array(data["neg"], dtype=np.int64),
+            known_pos=np.array(data["known_pos"], dtype=np.float64),
+            known_neg=np.array(data["known_neg"], dtype=np.float64),
+            keys=data["keys"],
+        )
+
 
 class EmpiricalBayes:
     """The preset ``bayes`` as a run sees it: ask it for each step's allocator, then show it the step.
@@ -55,14 +77,16 @@ class EmpiricalBayes:
     ----------
     prior
         Pass-rate law before the first step.
-    objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens
-        As in `ada_bandit.optimal.solve`.
+    model
+        The score model; ``ScoreModel()`` unless given.
     refit_every
         Steps between two fits of the law.
     window
         Steps whose pools a fit looks at, at the most; fewer where the law has drifted.
     memory
         What is remembered of prompts that come back; nothing unless given.
+    **options
+        `ada_bandit.optimal.ProblemOptions`, as in `bayes_policy`.
 
     Notes
     -----
@@ -73,8 +97,8 @@ class EmpiricalBayes:
 
     Examples
     --------
-    >>> from ada_bandit import uniform
-    >>> sampler = EmpiricalBayes(noise_ratio=10.0, samples=4)
+    >>> from ada_bandit import ScoreModel, uniform
+    >>> sampler = EmpiricalBayes(model=ScoreModel(noise_ratio=10.0), samples=4)
     >>> for step in range(3):
     ...     allocator = sampler.allocator(prompts=64, seed=step)
     ...     while request := allocator.ask():
@@ -87,44 +111,31 @@ class EmpiricalBayes:
     def __init__(
         self,
         prior: Law | None = None,
+        model: ScoreModel | None = None,
         *,
-        objective: Objective = "mean",
-        noise_ratio: NoiseRatio = 1.0,
-        samples: int = 1,
-        max_samples: int = 32,
-        group_size: int | None = None,
-        update_cost: float = 0.0,
-        mean_response_tokens: tuple[float, float] = (1.0, 1.0),
         refit_every: int = 4,
         window: int = 32,
         memory: PassRateMemory | None = None,
+        **options: Unpack[ProblemOptions],
     ) -> None:
         self.prior: Law = Beta(1.0, 1.0) if prior is None else law_from_dict(prior)
+        self.model = ScoreModel() if model is None else model
         self.refit_every = check_count("refit_every", refit_every)
         self.memory = memory
         self.steps = 0
-        self._options = {
-            "objective": objective,
-            "noise_ratio": noise_ratio,
-            "samples": samples,
-            "max_samples": max_samples,
-            "group_size": group_size,
-            "update_cost": update_cost,
-            "mean_response_tokens": mean_response_tokens,
-            "utility": "gradient",
-        }
+        self._options = options
         self._pools: deque[_Step] = deque(maxlen=check_count("window", window))
         self._problem = self._pose(self.prior)
         self._policy: Policy | None = None
 
-    def _pose(self, prior: Law) -> StoppingProblem:
-        return StoppingProblem(prior, **self._options)  # type: ignore[arg-type]
+    def _pose(self, prior: Law) -> Problem:
+        return Problem(prior, self.model, **self._options)
 
     @property
     def policy(self) -> Policy:
         """The policy of a prompt that was never seen, under the present law."""
         if self._policy is None:
-            self._policy = self._problem.solution(self._problem.best_price(), "bayes").policy
+            self._policy = self._problem.best().policy
         return self._policy
 
     def allocator(self, prompts: int, seed: int = 0, keys: Sequence[Hashable] | None = None) -> Allocator:
@@ -144,9 +155,7 @@ class EmpiricalBayes:
         InputError
             If the number of keys isn't that of the prompts.
         """
-        if keys is not None and len(keys) != prompts:
-            msg = f"keys must be one a prompt; got {len(keys)} for {prompts} prompts"
-            raise InputError(msg)
+        check_keys(keys, prompts)
         if self.memory is None or keys is None or not prompts:
             return Allocator(self.policy, prompts, seed)
         history = self.memory.recall(keys)
@@ -159,9 +168,9 @@ class EmpiricalBayes:
                 for pos, neg in centres[1:]
             ]
         )
-        price = _common_price(problems, sizes)
+        price = common_price(problems, sizes)
         policies = [problem.solution(price, "bayes").policy for problem in problems]
-        return Allocator(_alike(policies), prompts, seed, kind=kind)
+        return Allocator(policies, prompts, seed, kind=kind)
 
     def observe(self, allocator: Allocator, keys: Sequence[Hashable] | None = None) -> None:
         """Take in a step that has ended: its pools for the law, and for the memory where keys are given.
@@ -174,20 +183,18 @@ class EmpiricalBayes:
             If a key stands twice, or there is not one a prompt, or none although the step was
             sampled by what the memory knew.
         """
-        if not allocator.done:
-            msg = "the step has not ended: go on with ask and tell until the allocator is done"
-            raise ProtocolError(msg)
+        check_ended(allocator)
         if len(allocator.policies) > 1 and keys is None:
             msg = "this step was sampled by what the memory knew of its prompts; give observe the same keys, got None"
             raise InputError(msg)
-        groups = allocator.groups()
+        pos, neg = allocator.pools()
         known = np.zeros((2, allocator.prompts))
         named = None
         if self.memory is not None and keys is not None:
             history = self.memory.recall(keys)
-            self.memory.update(keys, groups.pos, groups.neg)
+            self.memory.update(keys, pos, neg)
             known, named = np.stack([history.pos, history.neg]), list(keys)
-        self._pools.append(_Step(groups.pos, groups.neg, known[0], known[1], named))
+        self._pools.append(_Step(pos, neg, known[0], known[1], named))
         self.steps += 1
         if self.steps % self.refit_every == 0:
             self.refit()
@@ -228,12 +235,28 @@ class EmpiricalBayes:
         # No rate is ruled out for ever: the memory may know a prompt whose pools say otherwise.
         return Grid(law.pass_rates, law.weights + 1e-6 / law.weights.size)
 
+    @property
+    def learns(self) -> bool:
+        """Whether there is anything to save: always."""
+        return True
+
+    def describe(self) -> dict[str, Any]:
+        """Return what never changes during a run, as plain values: model and options, not what was learned."""
+        options = {
+            key: np.asarray(value).tolist() if key == "utility" else value for key, value in self._options.items()
+        }
+        return {
+            "empirical_bayes": self.model.to_dict()
+            | options
+            | {"refit_every": self.refit_every, "window": self._pools.maxlen}
+        }
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state: plain values and arrays, restored by `load_state_dict`."""
         return {
             "prior": self.prior.to_dict(),
             "steps": self.steps,
-            "pools": [dict(vars(step)) for step in self._pools],
+            "pools": [step.to_dict() for step in self._pools],
             "memory": None if self.memory is None else self.memory.state_dict(),
         }
 
@@ -249,16 +272,11 @@ class EmpiricalBayes:
         if missing:
             msg = f"the state lacks {', '.join(missing)}; pass what state_dict() returned"
             raise InputError(msg)
-        if (self.memory is None) != (state["memory"] is None):
-            has = "no memory" if state["memory"] is None else "a memory"
-            msg = f"the state has {has} and this sampler differs; build it with the same options"
-            raise InputError(msg)
-        if self.memory is not None:
-            self.memory.load_state_dict(state["memory"])
+        restore_memory(self.memory, state)
         self.prior = law_from_dict(state["prior"])
         self.steps = int(state["steps"])
         self._pools.clear()
-        self._pools.extend(_Step(**step) for step in state["pools"])
+        self._pools.extend(_Step.from_dict(step) for step in state["pools"])
         self._problem, self._policy = self._pose(self.prior), None
 
 
@@ -306,31 +324,3 @@ def _known_kinds(pos: FloatArray, neg: FloatArray) -> tuple[IntArray, list[tuple
     centres = [(0.0, 0.0)]
     centres += [(float(pos[kind == k].mean()), float(neg[kind == k].mean())) for k in range(1, found.size)]
     return kind.astype(np.int64), centres
-
-
-def _common_price(problems: Sequence[StoppingProblem], sizes: npt.ArrayLike) -> float:
-    """Return the largest ratio of summed utility to summed cost, by Dinkelbach's iteration."""
-    weights = np.asarray(sizes, dtype=np.float64)
-    price = 0.0
-    while True:
-        parts = np.array([problem.at_price(price)[:2] for problem in problems])
-        utility, cost = weights @ parts
-        ratio = float(utility / cost) if cost > 0 else 0.0
-        if ratio <= price * (1 + 1e-12):
-            return price
-        price = ratio
-
-
-def _alike(policies: Sequence[Policy]) -> Sequence[Policy]:
-    """Return the policies with one kind of group rule, as the prompts of a step must share it."""
-    if len({policy.group.name for policy in policies}) == 1:
-        return policies
-    from dataclasses import replace
-
-    from ada_bandit.groups import SplitTable
-
-    def as_table(policy: Policy) -> Policy:
-        tables = policy.tables
-        return replace(policy, group=SplitTable(tables.keep_pos, tables.keep_neg))
-
-    return [as_table(policy) for policy in policies]

@@ -31,6 +31,12 @@ class ProtocolError(AdaBanditError, RuntimeError):
     """Methods were called in an order that has no meaning."""
 
 
+def preview(value: Any, size: int = 80) -> str:
+    """Return the repr of a value for a message, cut where it is long: no message prints a whole array."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= size else f"{text[:size]}…"
+
+
 def check_count(name: str, value: Any, at_least: int = 1) -> int:
     """Return `value` as an int that is at least `at_least`."""
     try:
@@ -38,7 +44,7 @@ def check_count(name: str, value: Any, at_least: int = 1) -> int:
     except TypeError:
         number = None
     if number is None or number < at_least:
-        msg = f"{name} must be a whole number of at least {at_least}; got {value!r}"
+        msg = f"{name} must be a whole number of at least {at_least}; got {preview(value)}"
         raise InputError(msg)
     return number
 
@@ -58,9 +64,10 @@ def check_number(
         number = math.nan
     inside = low < number < high if strict else low <= number <= high
     if not (math.isfinite(number) and inside):
-        ends = "()" if strict else "[]"
-        span = f" in {ends[0]}{low:g}, {high:g}{ends[1]}" if (low, high) != (-math.inf, math.inf) else ""
-        msg = f"{name} must be a finite number{span}; got {value!r}"
+        left = "[" if math.isfinite(low) and not strict else "("
+        right = "]" if math.isfinite(high) and not strict else ")"
+        span = f" in {left}{low:g}, {high:g}{right}" if (low, high) != (-math.inf, math.inf) else ""
+        msg = f"{name} must be a finite number{span}; got {preview(value)}"
         raise InputError(msg)
     return number
 
@@ -68,13 +75,13 @@ def check_number(
 def check_pass_rates(pass_rates: npt.ArrayLike, name: str = "pass_rates") -> FloatArray:
     """Return `pass_rates` as float64 with every entry in [0, 1]; quote the first that isn't."""
     try:
-        given = np.asarray(pass_rates)
+        values = np.asarray(pass_rates)
         # NumPy would read text such as "0.5" as a number.
-        rates = given.astype(np.float64) if given.dtype.kind in "biufO" else None
+        rates = values.astype(np.float64) if values.dtype.kind in "biufO" else None
     except (TypeError, ValueError):
         rates = None
     if rates is None:
-        msg = f"{name} must be numbers in [0, 1]; got {pass_rates!r}"
+        msg = f"{name} must be numbers in [0, 1]; got {preview(pass_rates)}"
         raise InputError(msg)
     # NaN makes the minimum NaN, and no comparison with it holds.
     if rates.size and not (rates.min() >= 0 and rates.max() <= 1):
@@ -88,6 +95,19 @@ def check_pass_rates(pass_rates: npt.ArrayLike, name: str = "pass_rates") -> Flo
         )
         raise InputError(msg)
     return rates
+
+
+def check_counts(name: str, values: npt.ArrayLike, size: int) -> FloatArray:
+    """Return counts of at least 0 as float64, ``[prompt]``, `size` of them."""
+    try:
+        array = np.asarray(values, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        msg = f"{name} must be counts, one a prompt; got {preview(values)}"
+        raise InputError(msg) from error
+    if array.size != size or not (np.isfinite(array).all() and (array >= 0).all()):
+        msg = f"{name} must be {size} counts of at least 0, one a prompt; got {preview(values)}"
+        raise InputError(msg)
+    return array
 
 
 def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:

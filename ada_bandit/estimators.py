@@ -1,11 +1,7 @@
-"""Estimates of the pass rate at the cell where a prompt exits.
-
-A stopping rule biases the pool mean: E[mean] - p = -Cov(N, mean) / E[N]. What it can't bias
-is the first response, and averaging that over all orders in which the exit cell can be
-reached gives the estimate of least variance (Girshick, Mosteller and Savage 1946).
+"""Estimates of the pass rate at the cell where a prompt exits, held against each other.
 
 `compare_estimators` holds the estimates against each other, each also as a baseline b in the
-sum of (reward - b) score over the pool. With the score model of `ada_bandit.efficiency` that
+sum of (reward - b) score over the pool. With the score model of `ada_bandit.score_model` that
 sum has, in units of |phi|, the part along phi
 
     U = q (sum over positives of 1 - b) + p (sum over negatives of b),
@@ -20,96 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit._lattice import reach
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError, check_pass_rates
+from ada_bandit.exact import check_has_paths
+from ada_bandit.lattice import binomial_rows, diagonal, pool_mean_estimate
 from ada_bandit.laws import Beta, Law
+from ada_bandit.policy import Policy
+from ada_bandit.sampling import SamplingTables
+from ada_bandit.score_model import ScoreModel, check_prior
 
-if TYPE_CHECKING:
-    from ada_bandit.efficiency import NoiseRatio
-    from ada_bandit.policy import Policy
-    from ada_bandit.tables import Tables
-
-__all__ = [
-    "EstimatorComparison",
-    "EstimatorErrors",
-    "compare_estimators",
-    "pool_mean_estimate",
-    "prefix_probability",
-    "unbiased_estimate",
-]
+__all__ = ["EstimatorComparison", "EstimatorErrors", "compare_estimators"]
 
 # Entries of the largest array while rounds are followed.
 _ENTRIES = 4_000_000
-
-
-def pool_mean_estimate(pos: npt.ArrayLike, neg: npt.ArrayLike) -> FloatArray:
-    """Return pos / (pos + neg), 0 for an empty pool, shaped like the counts."""
-    pos, neg = np.asarray(pos), np.asarray(neg)
-    return np.asarray(pos / np.maximum(pos + neg, 1))
-
-
-def unbiased_estimate(draws: IntArray) -> FloatArray:
-    """Return the unbiased pass-rate estimate e(pos, neg) of Girshick, Mosteller and Savage (1946).
-
-    The share of the paths to a cell whose first response is correct; E[e] = p for every
-    exit rule and every p.
-
-    Parameters
-    ----------
-    draws
-        ``[pos, neg]`` draws table.
-
-    Returns
-    -------
-    FloatArray
-        ``[pos, neg]``; the pool mean at cells that no path reaches, which a prompt enters
-        only when responses went unscored.
-    """
-    pos, neg = np.indices(draws.shape, dtype=np.int64)
-    estimate = prefix_probability(draws, 1, 0)
-    return np.where(np.isnan(estimate), pool_mean_estimate(pos, neg), estimate)
-
-
-def prefix_probability(draws: IntArray, correct: int, incorrect: int) -> FloatArray:
-    """Return the chance that the responses began with `correct` correct, then `incorrect` incorrect ones.
-
-    An unbiased estimate of p^correct q^incorrect at the exit cell, of least variance among
-    those that look at the counts alone.
-
-    Parameters
-    ----------
-    draws
-        ``[pos, neg]`` draws table.
-    correct, incorrect
-        Length of the prefix, at most the size of the first round.
-
-    Returns
-    -------
-    FloatArray
-        ``[pos, neg]``; NaN at cells that no path reaches.
-
-    Raises
-    ------
-    InputError
-        If the prefix is longer than the first round: a prompt may have left before its end.
-    """
-    first = int(draws[0, 0])
-    if correct + incorrect > first:
-        msg = (
-            f"a prefix of {correct} + {incorrect} responses is longer than the first round of {first}; "
-            "ask for at most as many"
-        )
-        raise InputError(msg)
-    every = reach(draws)
-    ours = reach(draws, (correct, incorrect))
-    ours[0, 0] = np.nan
-    return np.asarray(np.divide(ours, every, out=np.full(every.shape, np.nan), where=every > 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +72,7 @@ def compare_estimators(
     policy: Policy,
     pass_rates: npt.ArrayLike,
     prior: Law | None = None,
-    noise_ratio: NoiseRatio = 1.0,
+    model: ScoreModel | None = None,
 ) -> EstimatorComparison:
     """Compare pass-rate estimators under stopping: bias, mean squared error, and gradient variance as a baseline.
 
@@ -163,7 +86,7 @@ def compare_estimators(
         The mean of the rounds before; the prior's mean in the first round. As an estimate, what
         the last round is compared with. Predictable.
     ``unbiased``
-        `unbiased_estimate` (Girshick, Mosteller and Savage 1946).
+        `ada_bandit.lattice.unbiased_estimate` (Girshick, Mosteller and Savage 1946).
     ``posterior_mean``
         E[p | exit cell] under the prior.
     ``inverse_sampling``
@@ -180,8 +103,8 @@ def compare_estimators(
     prior
         The law behind the posterior mean, and behind the first round's baseline; Beta(1, 1)
         unless given.
-    noise_ratio
-        Noise energy of a response's score over |phi|^2; a pair for positives and negatives.
+    model
+        The score model, of which the noise ratio counts here; ``ScoreModel()`` unless given.
 
     Returns
     -------
@@ -196,8 +119,8 @@ def compare_estimators(
     Examples
     --------
     >>> from ada_bandit import Policy, compare_estimators
-    >>> found = compare_estimators(Policy.preset("reinforce-ada-balance"), [0.2])
-    >>> for name, errors in found.estimators.items():
+    >>> comparison = compare_estimators(Policy.preset("reinforce-ada-balance"), [0.2])
+    >>> for name, errors in comparison.estimators.items():
     ...     print(f"{name:15} {errors.mse[0]:.4f} {errors.gradient_weight[0]:.3f} {errors.gradient_variance[0]:.3f}")
     pool_mean       0.0142 0.929 2.319
     leave_one_out   0.0166 1.016 2.711
@@ -205,17 +128,11 @@ def compare_estimators(
     unbiased        0.0185 0.925 2.425
     posterior_mean  0.0165 0.932 2.337
     """
-    # The tables are compiled from an estimate of this module.
-    from ada_bandit.efficiency import check_prior, noise_pair
-    from ada_bandit.exact import check_policy
-
-    check_policy(policy)
+    tables = check_has_paths(policy).sampling
     rates = check_pass_rates(pass_rates)
     flat = rates.ravel()
-    noise = noise_pair(noise_ratio)
-    prior = Beta(1.0, 1.0) if prior is None else prior
-    check_prior(prior)
-    tables = policy.tables
+    noise = (ScoreModel() if model is None else model).noise
+    prior = Beta(1.0, 1.0) if prior is None else check_prior(prior)
     undefined = {}
     baselines: dict[str, _Baseline | None] = {
         "pool_mean": _constant(pool_mean_estimate(*np.indices(tables.draws.shape))),
@@ -259,7 +176,7 @@ def _leave_one_out(shape: tuple[int, ...]) -> _Baseline:
     return _Baseline(np.asarray(np.maximum(pos - 1, 0) / others), np.asarray(np.where(pos + neg > 1, pos / others, 0)))
 
 
-def _posterior_mean(tables: Tables, prior: Law) -> FloatArray:
+def _posterior_mean(tables: SamplingTables, prior: Law) -> FloatArray:
     """Return E[p | cell] at the exits, ``[pos, neg]``, 0 elsewhere."""
     pos, neg = np.nonzero(tables.exits)
     before = prior.log_evidence(pos, neg)
@@ -275,7 +192,7 @@ def _posterior_mean(tables: Tables, prior: Law) -> FloatArray:
     return mean
 
 
-def _inverse_sampling(tables: Tables) -> FloatArray | None:
+def _inverse_sampling(tables: SamplingTables) -> FloatArray | None:
     """Return (k - 1) / (N - 1) where prompts exit at the k-th positive, pos / K at the cap; None for other rules."""
     most = tables.max_samples
     pos, neg = np.indices((most + 1, most + 1), dtype=np.int64)
@@ -295,10 +212,8 @@ _Parts = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 """Bias, mean squared error, gradient weight and gradient variance, ``[pass_rate]`` each."""
 
 
-def _of_cells(tables: Tables, rates: FloatArray, baseline: _Baseline, noise: tuple[float, float]) -> _Parts:
+def _of_cells(tables: SamplingTables, rates: FloatArray, baseline: _Baseline, noise: tuple[float, float]) -> _Parts:
     """Sum over the law of the exit cell."""
-    from ada_bandit.exact import binomial_rows, diagonal
-
     p, q = rates, 1 - rates
     exits = np.where(tables.exits, tables.reach, 0.0)
     sums = np.zeros((7, p.size))
@@ -326,7 +241,7 @@ def _of_cells(tables: Tables, rates: FloatArray, baseline: _Baseline, noise: tup
     return mean - p, mse, weight / samples, variance
 
 
-def _round_lagged(tables: Tables, rates: FloatArray, first: float, noise: tuple[float, float]) -> _Parts:
+def _round_lagged(tables: SamplingTables, rates: FloatArray, first: float, noise: tuple[float, float]) -> _Parts:
     """Follow the rounds: within one the baseline is fixed, and the cell it began at is all there is to know."""
     size = max(_ENTRIES // tables.draws.size, 1)
     parts = [_follow(tables, rates[start : start + size], first, noise) for start in range(0, max(rates.size, 1), size)]
@@ -334,7 +249,7 @@ def _round_lagged(tables: Tables, rates: FloatArray, first: float, noise: tuple[
     return bias, mse, weight, variance
 
 
-def _steps(tables: Tables) -> Iterator[tuple[int, int, IntArray]]:
+def _steps(tables: SamplingTables) -> Iterator[tuple[int, int, IntArray]]:
     """Yield responses so far, the size of the next round, and the pos of the cells that ask for it."""
     for total in range(tables.max_samples):
         pos = np.arange(total + 1)
@@ -343,9 +258,7 @@ def _steps(tables: Tables) -> Iterator[tuple[int, int, IntArray]]:
             yield total, more, pos[wanted == more]
 
 
-def _follow(tables: Tables, rates: FloatArray, first: float, noise: tuple[float, float]) -> _Parts:
-    from ada_bandit.exact import binomial_rows
-
+def _follow(tables: SamplingTables, rates: FloatArray, first: float, noise: tuple[float, float]) -> _Parts:
     p, q = rates, 1 - rates
     rounds = list(binomial_rows(rates, int(tables.draws.max())))
     # E[1; cell], E[U; cell] and E[U^2; cell], [moment, pos, pass_rate] by the number of responses.

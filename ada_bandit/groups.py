@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit._parts import build, check_table, look_up, plain
+from ada_bandit._parts import Square, build, check_table, plain
 from ada_bandit._types import IntArray
-from ada_bandit.errors import InputError, check_count
+from ada_bandit.errors import InputError, check_count, preview
 
 __all__ = ["All", "Balanced", "GroupRule", "SplitTable", "Uniform", "group_from_dict"]
 
@@ -86,25 +86,29 @@ class All(GroupRule):
 class SplitTable(GroupRule):
     """As many positives and negatives as tables say: a rule without a formula, such as a computed optimum."""
 
-    name: ClassVar[str] = "split-table"
-    keep_pos: tuple[tuple[int, ...], ...]
+    name: ClassVar[str] = "split_table"
+    keep_pos: Square
     """`[pos, neg]` Positives kept, at most pos."""
-    keep_neg: tuple[tuple[int, ...], ...]
+    keep_neg: Square
     """`[pos, neg]` Negatives kept, at most neg."""
 
-    def __init__(self, keep_pos: npt.ArrayLike, keep_neg: npt.ArrayLike) -> None:
+    def __init__(self, keep_pos: npt.ArrayLike | Square, keep_neg: npt.ArrayLike | Square) -> None:
         for name, axis, values in (("keep_pos", 0, keep_pos), ("keep_neg", 1, keep_neg)):
             table = check_table(name, values)
             if ((table < 0) | (table > np.indices(table.shape)[axis]) | (table != np.floor(table))).any():
-                msg = f"{name} must hold whole numbers from 0 to the class's count; got {values!r}"
+                msg = f"{name} must hold whole numbers from 0 to the class's count; got {preview(values)}"
                 raise InputError(msg)
-            object.__setattr__(self, name, tuple(tuple(int(value) for value in row) for row in table))
+            object.__setattr__(self, name, Square(name, table, np.int64))
 
     def split(self, pos: IntArray, neg: IntArray, group_size: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002
-        return (
-            np.asarray(look_up("keep_pos", self.keep_pos, pos, neg), dtype=np.int64),
-            np.asarray(look_up("keep_neg", self.keep_neg, pos, neg), dtype=np.int64),
-        )
+        return self.keep_pos.at("keep_pos", pos, neg), self.keep_neg.at("keep_neg", pos, neg)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "keep_pos": self.keep_pos.values.tolist(),
+            "keep_neg": self.keep_neg.values.tolist(),
+        }
 
 
 def group_from_dict(data: Any) -> GroupRule:

@@ -1,6 +1,6 @@
 """The best that is possible: Bayes-optimal draws, groups and advantages under a pass-rate law.
 
-In the score model of `ada_bandit.efficiency`, write a = keep_pos adv_pos and
+In the score model of `ada_bandit.score_model`, write a = keep_pos adv_pos and
 b = -keep_neg adv_neg, so that u = a q + b p. Given the exit cell, progress is v'(a, b) and
 noise (a, b) M (a, b)' with
 
@@ -16,35 +16,39 @@ next price; it rises and ends at the best ratio after a handful of steps).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit._lattice import first_part_law, log_factorials
 from ada_bandit._parts import check_table
 from ada_bandit._types import BoolArray, FloatArray, IntArray
-from ada_bandit.advantages import Advantage, pool_mean, table
+from ada_bandit.advantages import Advantage, AdvantageTable, PoolMean
 from ada_bandit.budgets import Rounds
-from ada_bandit.efficiency import (
-    NoiseRatio,
-    Objective,
-    check_prior,
-    noise_pair,
-    objective_slope,
-    quadrature_degree,
-)
-from ada_bandit.errors import InputError, check_count, check_number
-from ada_bandit.exact import binomial_rows
+from ada_bandit.errors import InputError, check_count, check_number, preview, unknown_name
 from ada_bandit.groups import All, Balanced, GroupRule, SplitTable
+from ada_bandit.lattice import binomial_rows, first_part_law, log_factorials
 from ada_bandit.laws import Law
+from ada_bandit.objectives import objective_slope, quadrature_degree
 from ada_bandit.policy import Policy
-from ada_bandit.rules import Table
+from ada_bandit.rules import StopTable
+from ada_bandit.score_model import ScoreModel, check_prior
 
-__all__ = ["Blend", "Frontier", "Solution", "Utility", "bayes_policy", "frontier", "policy_for_budget", "solve"]
+__all__ = [
+    "Blend",
+    "Frontier",
+    "Problem",
+    "ProblemOptions",
+    "Solution",
+    "Utility",
+    "bayes_policy",
+    "common_price",
+    "frontier",
+    "policy_for_budget",
+]
 
 Utility: TypeAlias = Literal["gradient", "signal"] | npt.ArrayLike
 """What an exit is worth: gradient efficiency, signal in the group, or a table ``[pos, neg]`` of one's own."""
@@ -72,38 +76,74 @@ class Solution:
         return self.expected_utility / self.cost if self.cost > 0 else 0.0
 
 
-class StoppingProblem:
-    """One stopping problem on the lattice, solved again and again at different prices."""
+class ProblemOptions(TypedDict, total=False):
+    """What a `Problem` takes beside the prior and the score model."""
 
-    def __init__(
-        self,
-        prior: Law,
-        objective: Objective,
-        noise_ratio: NoiseRatio,
-        samples: int,
-        max_samples: int,
-        group_size: int | None,
-        update_cost: float,
-        mean_response_tokens: tuple[float, float],
-        utility: Utility,
-    ) -> None:
-        check_prior(prior)
-        self.samples = check_count("samples", samples)
-        self.most = check_count("max_samples", max_samples)
-        if self.most % self.samples:
-            msg = f"max_samples must be a multiple of samples; got {max_samples!r} and {samples!r}"
+    samples: int
+    """Responses a round; 1 unless given."""
+    max_samples: int
+    """K, the most responses a prompt may get, a multiple of `samples`; 32 unless given."""
+    group_size: int | None
+    """The most responses that are kept, of the best split; all of them unless given."""
+    mean_response_tokens: tuple[float, float]
+    """Cost of a correct and of an incorrect response; 1 each unless given."""
+    utility: Utility
+    """What an exit is worth: ``"gradient"`` efficiency unless given; ``"signal"`` in the group, or a table
+    ``[pos, neg]`` of one's own, both of which leave the advantages at the pool mean."""
+
+
+class Problem:
+    """One stopping problem on the lattice, which can be solved at any price of a response.
+
+    Parameters
+    ----------
+    prior
+        The law of p over prompts.
+    model
+        The score model; ``ScoreModel()`` unless given. Where its update cost is positive, the best
+        number of rows is kept as well, which may be none.
+    **options
+        `ProblemOptions`.
+
+    Raises
+    ------
+    InputError
+        If an argument can't be used.
+
+    Examples
+    --------
+    >>> from ada_bandit import Beta, ScoreModel
+    >>> f"{Problem(Beta(0.5, 1), ScoreModel(noise_ratio=10.0)).best().value:.10f}"
+    '0.0005510367'
+    """
+
+    def __init__(self, prior: Law, model: ScoreModel | None = None, **options: Unpack[ProblemOptions]) -> None:
+        for key in options:
+            if key not in ProblemOptions.__annotations__:
+                raise unknown_name("option of the problem", key, ProblemOptions.__annotations__)
+        self.prior = check_prior(prior)
+        self.model = ScoreModel() if model is None else model
+        if not isinstance(self.model, ScoreModel):
+            msg = f"model must be a ScoreModel, such as ScoreModel(noise_ratio=1.0); got {preview(model)}"
             raise InputError(msg)
+        self.samples = check_count("samples", options.get("samples", 1))
+        self.most = check_count("max_samples", options.get("max_samples", 32))
+        if self.most % self.samples:
+            msg = f"max_samples must be a multiple of samples; got {self.most} and {self.samples}"
+            raise InputError(msg)
+        group_size = options.get("group_size")
         self.group_size = None if group_size is None else min(check_count("group_size", group_size), self.most)
-        self.update_cost = check_number("update_cost", update_cost, 0)
-        self.noise = noise_pair(noise_ratio)
-        pair = mean_response_tokens if isinstance(mean_response_tokens, (tuple, list)) else ()
+        self.update_cost, self.noise = self.model.update_cost, self.model.noise
+        tokens = options.get("mean_response_tokens", (1.0, 1.0))
+        pair = tokens if isinstance(tokens, (tuple, list)) else ()
         self.tokens = tuple(check_number("mean_response_tokens", value, 0) for value in pair)
         if len(self.tokens) != 2 or not any(self.tokens):
-            msg = f"mean_response_tokens must be a pair, not both 0; got {mean_response_tokens!r}"
+            msg = f"mean_response_tokens must be a pair, not both 0; got {preview(tokens)}"
             raise InputError(msg)
+        utility = options.get("utility", "gradient")
         self.gradient = isinstance(utility, str) and utility == "gradient"
         self.pos, self.neg = (axis[self._meaningful()] for axis in np.indices((self.most + 1, self.most + 1)))
-        self._moments(prior, objective)
+        self._moments()
         if self.gradient:
             self.worth = np.zeros(0)
         elif isinstance(utility, str):
@@ -128,10 +168,10 @@ class StoppingProblem:
         pos, neg = np.indices((self.most + 1, self.most + 1))
         return np.asarray(pos + neg <= self.most)
 
-    def _moments(self, prior: Law, objective: Objective) -> None:
+    def _moments(self) -> None:
         """Set the chance of every cell after its number of draws, and the conditional moments there."""
-        rates, weights = prior.quadrature(quadrature_degree(self.most, objective))
-        p, q, slope = rates, 1 - rates, objective_slope(objective, rates)
+        rates, weights = self.prior.quadrature(quadrature_degree(self.most, self.model.objective))
+        p, q, slope = rates, 1 - rates, objective_slope(self.model.objective, rates)
         basis = np.stack([np.ones_like(p), q * q, p * q, p * p, q * slope, p * slope]) * weights
         sums = np.zeros((6, self.most + 1, self.most + 1))
         for total, row in enumerate(binomial_rows(rates, self.most)):
@@ -244,15 +284,12 @@ class StoppingProblem:
         return float(utility[0, 0]), float(cost[0, 0]), stop, keep_pos, keep_neg
 
     def best_price(self) -> float:
-        """Return the largest E[utility] / C, by Dinkelbach's iteration from below."""
-        price, last = 0.0, -np.inf
-        while True:
-            utility, cost, *_ = self.at_price(price)
-            ratio = utility / cost if cost > 0 else 0.0
-            # The first step may go down, where no utility is positive; the ratio rises from there.
-            if ratio <= last + 4e-16 * abs(last):
-                return price
-            price = last = ratio
+        """Return the largest E[utility] / C."""
+        return common_price([self], [1.0])
+
+    def best(self, name: str = "bayes") -> Solution:
+        """Return the policy of largest expected utility per unit of cost."""
+        return self.solution(self.best_price(), name)
 
     def solution(self, price: float, name: str) -> Solution:
         """Return the best policy at a price, with its tables."""
@@ -260,13 +297,15 @@ class StoppingProblem:
         budget = Rounds(self.samples, self.most // self.samples)
         size = self.most if self.group_size is None else self.group_size
         group: GroupRule = All() if self.group_size is None else Balanced()
-        advantage: Advantage = pool_mean()
+        advantage: Advantage = PoolMean()
         if self.gradient:
             a, b, _ = self._best_advantages(keep_pos, keep_neg)
-            advantage = table(self._square(a / np.maximum(keep_pos, 1)), self._square(-b / np.maximum(keep_neg, 1)))
+            advantage = AdvantageTable(
+                self._square(a / np.maximum(keep_pos, 1)), self._square(-b / np.maximum(keep_neg, 1))
+            )
             everything = np.array_equal(keep_pos, self.pos) and np.array_equal(keep_neg, self.neg)
             group = All() if everything else SplitTable(self._square(keep_pos), self._square(keep_neg))
-        policy = Policy(Table(stop), budget, size, group, advantage, name=name)
+        policy = Policy(StopTable(stop), budget, size, group, advantage, name=name)
         return Solution(policy, price, utility, cost)
 
     def _square(self, values: npt.ArrayLike) -> FloatArray:
@@ -275,90 +314,49 @@ class StoppingProblem:
         return square
 
 
-def solve(
-    prior: Law,
-    objective: Objective = "mean",
-    noise_ratio: NoiseRatio = 1.0,
-    samples: int = 1,
-    max_samples: int = 32,
-    group_size: int | None = None,
-    update_cost: float = 0.0,
-    *,
-    mean_response_tokens: tuple[float, float] = (1.0, 1.0),
-    utility: Utility = "gradient",
-) -> Solution:
-    """Return the policy of largest expected utility per unit of cost under a prior, and what it buys.
+def common_price(problems: Sequence[Problem], sizes: npt.ArrayLike) -> float:
+    """Return the largest ratio of summed utility to summed cost over `sizes` prompts of each problem.
+
+    By Dinkelbach's iteration from below.
+    """
+    weights = np.asarray(sizes, dtype=np.float64)
+    price, last = 0.0, -np.inf
+    while True:
+        utility, cost = weights @ np.array([problem.at_price(price)[:2] for problem in problems])
+        ratio = float(utility / cost) if cost > 0 else 0.0
+        # The first step may go down, where no utility is positive; the ratio rises from there.
+        if ratio <= last + 4e-16 * abs(last):
+            return price
+        price = last = ratio
+
+
+def bayes_policy(prior: Law, model: ScoreModel | None = None, **options: Unpack[ProblemOptions]) -> Policy:
+    """Return the policy of largest expected utility per unit of cost under a prior.
 
     Parameters
     ----------
     prior
         The law of p over prompts.
-    objective, noise_ratio
-        As in `ada_bandit.efficiency.gradient_efficiency`.
-    samples
-        Responses a round.
-    max_samples
-        K, the most responses a prompt may get; a multiple of `samples`.
-    group_size
-        The most responses that are kept, of the best split; all of them where it is None.
-    update_cost
-        Cost of a kept response in the update, in responses. Where it is positive the best
-        number of rows is kept as well, which may be none.
-    mean_response_tokens
-        Cost of a correct and of an incorrect response.
-    utility
-        What an exit is worth: ``"gradient"`` efficiency, ``"signal"`` in the group, or a table
-        ``[pos, neg]`` of one's own. The last two leave the advantages at the pool mean.
-
-    Returns
-    -------
-    Solution
-        The policy, its efficiency ``value``, and the parts of it.
+    model
+        The score model; ``ScoreModel()`` unless given.
+    **options
+        `ProblemOptions`: ``samples`` a round, ``max_samples``, ``group_size``,
+        ``mean_response_tokens``, ``utility``.
 
     Raises
     ------
     InputError
         If an argument can't be used.
-    """
-    problem = StoppingProblem(
-        prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
-    )
-    return problem.solution(problem.best_price(), "bayes")
-
-
-def bayes_policy(
-    prior: Law,
-    objective: Objective = "mean",
-    noise_ratio: NoiseRatio = 1.0,
-    samples: int = 1,
-    max_samples: int = 32,
-    group_size: int | None = None,
-    update_cost: float = 0.0,
-    *,
-    mean_response_tokens: tuple[float, float] = (1.0, 1.0),
-    utility: Utility = "gradient",
-) -> Policy:
-    """Return the Bayes-optimal policy under a prior; the parameters are those of `solve`.
 
     Examples
     --------
-    >>> from ada_bandit import Beta
-    >>> from ada_bandit.efficiency import gradient_efficiency
-    >>> policy = bayes_policy(Beta(0.5, 1), noise_ratio=10.0)
-    >>> f"{gradient_efficiency(policy, Beta(0.5, 1), noise_ratio=10.0).value:.10f}"
+    >>> from ada_bandit import Beta, ScoreModel, gradient_efficiency
+    >>> model = ScoreModel(noise_ratio=10.0)
+    >>> policy = bayes_policy(Beta(0.5, 1), model)
+    >>> f"{gradient_efficiency(policy, Beta(0.5, 1), model).value:.10f}"
     '0.0005510367'
     """
-    return solve(
-        prior,
-        objective,
-        noise_ratio,
-        samples,
-        max_samples,
-        group_size,
-        update_cost,
-        mean_response_tokens=mean_response_tokens,
-        utility=utility,
-    ).policy
+    return Problem(prior, model, **options).best().policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,17 +403,7 @@ class Blend:
 
 
 def frontier(
-    prior: Law,
-    objective: Objective = "mean",
-    noise_ratio: NoiseRatio = 1.0,
-    samples: int = 1,
-    max_samples: int = 32,
-    group_size: int | None = None,
-    update_cost: float = 0.0,
-    *,
-    mean_response_tokens: tuple[float, float] = (1.0, 1.0),
-    utility: Utility = "gradient",
-    prices: int = 40,
+    prior: Law, model: ScoreModel | None = None, *, prices: int = 40, **options: Unpack[ProblemOptions]
 ) -> Frontier:
     """Return the concave frontier of expected utility against expected cost.
 
@@ -425,8 +413,8 @@ def frontier(
 
     Parameters
     ----------
-    prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
-        As in `solve`.
+    prior, model, **options
+        As in `bayes_policy`.
     prices
         Problems to solve at the most, at least 2.
 
@@ -435,29 +423,27 @@ def frontier(
     Frontier
         Vertices by ascending cost; all of them where fewer than `prices` were needed.
     """
-    problem = StoppingProblem(
-        prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
-    )
-    found = _ends(problem)
+    problem = Problem(prior, model, **options)
+    points = _ends(problem)
     # Chords that may hide a vertex, by the area of the triangle above them that is still open.
-    open_chords = [0] if len(found) > 1 else []
+    open_chords = [0] if len(points) > 1 else []
     solved = 2
     while open_chords and solved < check_count("prices", prices, 2):
-        widths = [_gap(found[i], found[i + 1]) for i in open_chords]
+        widths = [_gap(points[i], points[i + 1]) for i in open_chords]
         at = open_chords.pop(int(np.argmax(widths)))
-        vertex = _between(problem, found[at], found[at + 1])
+        vertex = _between(problem, points[at], points[at + 1])
         solved += 1
         if vertex is not None:
-            found.insert(at + 1, vertex)
+            points.insert(at + 1, vertex)
             open_chords = [i + (i > at) for i in open_chords] + [at, at + 1]
-    return Frontier(tuple(problem.solution(price, f"frontier {cost:.3g}") for price, _, cost in found))
+    return Frontier(tuple(problem.solution(price, f"frontier {cost:.3g}") for price, _, cost in points))
 
 
 _Point: TypeAlias = tuple[float, float, float]
 """Price, utility, cost."""
 
 
-def _ends(problem: StoppingProblem) -> list[_Point]:
+def _ends(problem: Problem) -> list[_Point]:
     """Return the cheapest and the most useful policy; one point where they are the same."""
     dearest = 1e300
     cheap = (dearest, *problem.at_price(dearest)[:2])
@@ -469,7 +455,7 @@ def _gap(low: _Point, high: _Point) -> float:
     return (high[2] - low[2]) * (high[1] - low[1])
 
 
-def _between(problem: StoppingProblem, low: _Point, high: _Point) -> _Point | None:
+def _between(problem: Problem, low: _Point, high: _Point) -> _Point | None:
     """Return the vertex farthest above the chord of two points, or None where the chord is an edge."""
     price = (high[1] - low[1]) / (high[2] - low[2])
     utility, cost = problem.at_price(price)[:2]
@@ -480,24 +466,14 @@ def _between(problem: StoppingProblem, low: _Point, high: _Point) -> _Point | No
 
 
 def policy_for_budget(
-    prior: Law,
-    budget: float,
-    objective: Objective = "mean",
-    noise_ratio: NoiseRatio = 1.0,
-    samples: int = 1,
-    max_samples: int = 32,
-    group_size: int | None = None,
-    update_cost: float = 0.0,
-    *,
-    mean_response_tokens: tuple[float, float] = (1.0, 1.0),
-    utility: Utility = "gradient",
+    prior: Law, budget: float, model: ScoreModel | None = None, **options: Unpack[ProblemOptions]
 ) -> Blend:
     """Return the best way to spend `budget` a prompt on average: a mix of two neighbouring frontier policies.
 
     Parameters
     ----------
-    prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
-        As in `solve`.
+    prior, model, **options
+        As in `bayes_policy`.
     budget
         Expected cost a prompt, from that of the first round to that of the most useful policy.
 
@@ -511,9 +487,7 @@ def policy_for_budget(
     InputError
         If the budget doesn't pay for the first round, or exceeds what has any use.
     """
-    problem = StoppingProblem(
-        prior, objective, noise_ratio, samples, max_samples, group_size, update_cost, mean_response_tokens, utility
-    )
+    problem = Problem(prior, model, **options)
     ends = _ends(problem)
     low, high = ends[0], ends[-1]
     check_number("budget", budget)

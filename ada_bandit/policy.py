@@ -1,26 +1,26 @@
-"""A sampling policy: an exit rule, a budget, a group rule and an advantage rule."""
+"""A sampling policy: an exit rule, a budget, a group rule and an advantage rule; and published ones by name."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from inspect import signature
+from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from ada_bandit._toml import toml_key, toml_value
-from ada_bandit._types import FloatArray
-from ada_bandit.advantages import Advantage, advantage_from_dict, pool_mean
-from ada_bandit.budgets import BatchBudget, Budget, budget_from_dict
-from ada_bandit.errors import InputError, check_count, check_number, unknown_name
-from ada_bandit.estimators import prefix_probability
+from ada_bandit.advantages import Advantage, PoolMean, advantage_from_dict
+from ada_bandit.budgets import BatchBudget, Budget
+from ada_bandit.errors import InputError, check_count, check_number, preview, unknown_name
 from ada_bandit.groups import All, Balanced, GroupRule, group_from_dict
-from ada_bandit.rules import ExitRule, rule_from_dict
+from ada_bandit.rules import ExitRule, UserRule, rule_from_dict
+from ada_bandit.sampling import SamplingTables, compile_sampling
+from ada_bandit.shared import budget_from_dict
 from ada_bandit.tables import Tables, compile_tables
 
-__all__ = ["Policy", "preset_names"]
+__all__ = ["PRESETS", "Policy", "Preset", "check_is_policy", "register"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Policy:
     """n, responses kept for the update; K where the group rule is `All` and nothing is given."""
     group: GroupRule = field(default_factory=Balanced)
     """Which responses are kept."""
-    advantage: Advantage = field(default_factory=pool_mean)
+    advantage: Advantage = field(default_factory=PoolMean)
     """With what weight a kept response enters the update."""
     threshold: float = 0.5
     """A response is correct when its reward exceeds this."""
@@ -95,25 +95,25 @@ class Policy:
         return self.name or f"{self.rule.name}, {self.budget.sizes[0]} x {len(self.budget.sizes)}, n = {self.n}"
 
     @cached_property
-    def bound_advantage(self) -> Advantage:
-        """The advantage rule, solved for under this policy's draws where it depends on them."""
-        return self.advantage.bound(self)
+    def sampling(self) -> SamplingTables:
+        """The first stage of the tables: when prompts exit, and what is kept of them."""
+        return compile_sampling(self.rule, self.budget, self.group, self.n)
 
     @cached_property
     def tables(self) -> Tables:
         """The policy compiled to tables over (pos, neg)."""
-        return compile_tables(self)
+        return compile_tables(self.sampling, self.advantage)
 
-    @cached_property
-    def one_class_estimate(self) -> FloatArray:
-        """Unbiased estimate of p^n + q^n at the exit cell, ``[pos, neg]``: that n plain responses are of one class.
+    def with_advantage(self, advantage: Advantage) -> Policy:
+        """Return the policy with another advantage; what was compiled of its sampling stays."""
+        policy = replace(self, advantage=advantage)
+        if "sampling" in vars(self):
+            vars(policy)["sampling"] = self.sampling
+        return policy
 
-        NaN throughout where the first round is shorter than n, as there is no such estimate then.
-        """
-        draws = self.tables.draws
-        if self.n > int(draws[0, 0]):
-            return np.full(draws.shape, np.nan)
-        return prefix_probability(draws, self.n, 0) + prefix_probability(draws, 0, self.n)
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what pickle keeps: the parts, from which tables are compiled again."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @classmethod
     def preset(cls, name: str, **options: float | str) -> Policy:
@@ -122,7 +122,7 @@ class Policy:
         Parameters
         ----------
         name
-            One of `preset_names()`; `ada_bandit.presets` says what each of them is.
+            One of `ada_bandit.presets.preset_names()`; that module says what each of them is.
         **options
             Options of the preset, such as ``group_size``.
 
@@ -131,8 +131,6 @@ class Policy:
         InputError
             For an unknown name (the nearest one is suggested) or option, or a value that can't be used.
         """
-        from ada_bandit.presets import PRESETS
-
         if name not in PRESETS:
             raise unknown_name("preset", name, PRESETS)
         return PRESETS[name].policy(**options)
@@ -150,10 +148,18 @@ class Policy:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Policy:
-        """Build a policy from plain values; unknown keys are refused, and the nearest known one is suggested."""
+    def from_dict(cls, data: Mapping[str, Any], rules: Mapping[str, UserRule] | None = None) -> Policy:
+        """Build a policy from plain values; unknown keys are refused, and the nearest known one is suggested.
+
+        Parameters
+        ----------
+        data
+            What `to_dict` returned, or a policy file holds.
+        rules
+            A user's own rules by name, which the policy may use.
+        """
         if not isinstance(data, Mapping):
-            msg = f"a policy is a table of its parts; got {data!r}"
+            msg = f"a policy is a table of its parts; got {preview(data)}"
             raise InputError(msg)
         known = ("name", "group_size", "threshold", "rule", "budget", "group", "advantage")
         for key in data:
@@ -163,7 +169,7 @@ class Policy:
             if key not in data:
                 msg = f"a policy needs a {key}; got only {', '.join(data) or 'an empty table'}"
                 raise InputError(msg)
-        return cls(**data)
+        return cls(**{**data, "rule": rule_from_dict(data["rule"], rules)})
 
     def to_toml(self) -> str:
         """Return the policy as TOML text, read back unchanged by `from_toml`."""
@@ -175,8 +181,8 @@ class Policy:
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def from_toml(cls, text: str) -> Policy:
-        """Build a policy from TOML text.
+    def from_toml(cls, text: str, rules: Mapping[str, UserRule] | None = None) -> Policy:
+        """Build a policy from TOML text; `rules` are as in `from_dict`.
 
         Raises
         ------
@@ -188,19 +194,70 @@ class Policy:
         except tomllib.TOMLDecodeError as error:
             msg = f"this is not valid TOML: {error}"
             raise InputError(msg) from error
-        return cls.from_dict(data)
+        return cls.from_dict(data, rules)
 
 
 def check_is_policy(policy: Policy) -> Policy:
     """Return `policy`, or raise where it is something else, such as the name of a preset."""
     if not isinstance(policy, Policy):
-        msg = f"policy must be a Policy; got {policy!r}. For a preset use Policy.preset({str(policy)!r})"
+        msg = f"policy must be a Policy; got {preview(policy)}. For a preset use Policy.preset({str(policy)[:40]!r})"
         raise InputError(msg)
     return policy
 
 
-def preset_names() -> tuple[str, ...]:
-    """Return the names of the presets."""
-    from ada_bandit.presets import PRESETS
+@dataclass(frozen=True)
+class Preset:
+    """A published method."""
 
-    return tuple(PRESETS)
+    name: str
+    """The name by which `Policy.preset` knows it."""
+    build: Callable[..., Policy]
+    """Makes the policy from keyword options."""
+    formula: str
+    """What it does, in one line."""
+    source: str
+    """Its arXiv number, or where else it stands."""
+    read: str
+    """What the preset was written from: public code, paper text, or secondary text."""
+    exact: bool = True
+    """Whether its draws are a table, so that `analyze` applies; else it is simulated."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword options and their defaults."""
+        return {key: option.default for key, option in signature(self.build).parameters.items()}
+
+    def policy(self, **options: float | str) -> Policy:
+        """Return the policy under its name, with options that differ from the defaults after it.
+
+        Raises
+        ------
+        InputError
+            For an unknown option (the nearest one is suggested), or a value that can't be used.
+        """
+        known = self.options
+        for key in options:
+            if key not in known:
+                raise unknown_name(f"option of the preset {self.name!r}", key, known)
+        suffix = ", ".join(f"{key}={value}" for key, value in options.items())
+        return replace(self.build(**options), name=f"{self.name}:{suffix}" if suffix else self.name)
+
+
+_PRESETS: dict[str, Preset] = {}
+PRESETS: Mapping[str, Preset] = MappingProxyType(_PRESETS)
+"""The published methods by name; `ada_bandit.presets` registers them when the package is imported."""
+
+
+def register(*presets: Preset) -> None:
+    """Make presets known by their names.
+
+    Raises
+    ------
+    InputError
+        If a name is taken.
+    """
+    for preset in presets:
+        if preset.name in _PRESETS:
+            msg = f"there is a preset {preset.name!r} already; give this one another name"
+            raise InputError(msg)
+        _PRESETS[preset.name] = preset

@@ -7,60 +7,18 @@ them are options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from inspect import signature
-from types import MappingProxyType
-from typing import Any
-
-from ada_bandit.advantages import Advantage, group_mean, group_std, leave_one_out, max_rl, ngrpo, pkpo, pool_mean
+from ada_bandit.advantages import NGRPO, PKPO, Advantage, GroupMean, GroupStd, LeaveOneOut, MaxRL, PoolMean
 from ada_bandit.budgets import Rounds, Stages
-from ada_bandit.errors import InputError, check_count, unknown_name
+from ada_bandit.errors import InputError, check_count
 from ada_bandit.groups import All
 from ada_bandit.laws import Beta
-from ada_bandit.policy import Policy
-from ada_bandit.rules import Balance, Never, PoolMean, Positive, Quota
+from ada_bandit.optimal import bayes_policy
+from ada_bandit.policy import PRESETS, Policy, Preset, register
+from ada_bandit.rules import Balance, MeanBetween, Never, Positive, Quota
+from ada_bandit.score_model import ScoreModel
 from ada_bandit.shared import GVM, VIP, Est, Greso, Knapsack, Mopps, Neyman, Refill
 
-__all__ = ["PRESETS", "Preset", "presets_table"]
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A published method."""
-
-    name: str
-    """The name by which `Policy.preset` knows it."""
-    build: Callable[..., Policy]
-    """Makes the policy from keyword options."""
-    formula: str
-    """What it does, in one line."""
-    source: str
-    """Its arXiv number, or where else it stands."""
-    read: str
-    """What the preset was written from: public code, paper text, or secondary text."""
-    exact: bool = True
-    """Whether its draws are a table, so that `analyze` applies; else it is simulated."""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keyword options and their defaults."""
-        return {key: option.default for key, option in signature(self.build).parameters.items()}
-
-    def policy(self, **options: float | str) -> Policy:
-        """Return the policy under its name, with options that differ from the defaults after it.
-
-        Raises
-        ------
-        InputError
-            For an unknown option (the nearest one is suggested), or a value that can't be used.
-        """
-        known = self.options
-        for key in options:
-            if key not in known:
-                raise unknown_name(f"option of the preset {self.name!r}", key, known)
-        given = ", ".join(f"{key}={value}" for key, value in options.items())
-        return replace(self.build(**options), name=f"{self.name}:{given}" if given else self.name)
+__all__ = ["PRESETS", "Preset", "preset_names", "presets_table"]
 
 
 def _once(group_size: int, advantage: Advantage) -> Policy:
@@ -70,30 +28,30 @@ def _once(group_size: int, advantage: Advantage) -> Policy:
 
 
 def _grpo(group_size: int = 4) -> Policy:
-    return _once(group_size, group_std())
+    return _once(group_size, GroupStd())
 
 
 def _dr_grpo(group_size: int = 4) -> Policy:
-    return _once(group_size, group_mean())
+    return _once(group_size, GroupMean())
 
 
 def _rloo(group_size: int = 4) -> Policy:
-    return _once(group_size, leave_one_out())
+    return _once(group_size, LeaveOneOut())
 
 
 def _maxrl(group_size: int = 4, eps: float = 1e-6) -> Policy:
-    return _once(group_size, max_rl(eps=eps))
+    return _once(group_size, MaxRL(eps=eps))
 
 
 def _pkpo(group_size: int = 4, k: int = 2) -> Policy:
     if check_count("k", k) > check_count("group_size", group_size):
         msg = f"k must not exceed group_size, as pass@k is read off the group; got k = {k}, group_size = {group_size}"
         raise InputError(msg)
-    return _once(group_size, pkpo(k))
+    return _once(group_size, PKPO(k))
 
 
 def _ngrpo(group_size: int = 4) -> Policy:
-    return _once(group_size, ngrpo())
+    return _once(group_size, NGRPO())
 
 
 def _pos(samples: int = 8, rounds: int = 4, group_size: int = 4) -> Policy:
@@ -115,12 +73,12 @@ def _seq(
     if not isinstance(inverse_rate, bool):
         msg = f"inverse_rate must be true or false; got {inverse_rate!r}"
         raise InputError(msg)
-    advantage: Advantage = max_rl(pool=True) if inverse_rate else pool_mean()
+    advantage: Advantage = MaxRL(pool=True) if inverse_rate else PoolMean()
     return Policy(Quota(positives, negatives), Rounds(samples, rounds), group_size, advantage=advantage)
 
 
 def _pods(samples: int = 16, group_size: int = 4) -> Policy:
-    return Policy(Never(), Rounds(samples), group_size, advantage=group_std())
+    return Policy(Never(), Rounds(samples), group_size, advantage=GroupStd())
 
 
 def _speed(screening: int = 8, more: int = 16, advantage: str = "leave_one_out") -> Policy:
@@ -131,7 +89,7 @@ def _speed(screening: int = 8, more: int = 16, advantage: str = "leave_one_out")
 def _pilot_commit(pilot: int = 32, commit: int = 96, low: float = 0.125, high: float = 0.75) -> Policy:
     budget = Stages((pilot, commit))
     # A pool that went on has more than the pilot's responses, also where some, though not most, got no score.
-    return Policy(~PoolMean(low, high), budget, group=All(at_least=pilot + 1), advantage=group_std())
+    return Policy(~MeanBetween(low, high), budget, group=All(at_least=pilot + 1), advantage=GroupStd())
 
 
 def _bayes(
@@ -141,16 +99,15 @@ def _bayes(
     objective: str = "mean",
     update_cost: float = 0.0,
 ) -> Policy:
-    from ada_bandit.optimal import bayes_policy
-
-    return bayes_policy(Beta(1, 1), objective, noise_ratio, samples, max_samples, update_cost=update_cost)
+    model = ScoreModel(noise_ratio, objective, update_cost)
+    return bayes_policy(Beta(1, 1), model, samples=samples, max_samples=max_samples)
 
 
 # What is shared by a batch. `Quota(1, 1)` decides nothing there: it lets a group with signal count as resolved.
 
 
 def _dapo(group_size: int = 16, wanted: int = 128, rounds: int = 10) -> Policy:
-    return Policy(Quota(1, 1), Refill(wanted, group_size, rounds), group=All(), advantage=group_std())
+    return Policy(Quota(1, 1), Refill(wanted, group_size, rounds), group=All(), advantage=GroupStd())
 
 
 def _greso(
@@ -162,11 +119,11 @@ def _greso(
     least: float = 0.01,
 ) -> Policy:
     budget = Greso(wanted, group_size, rounds, easy, hard, least)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=group_std())
+    return Policy(Quota(1, 1), budget, group=All(), advantage=GroupStd())
 
 
 def _mopps(group_size: int = 8, wanted: int = 128, target: float = 0.5) -> Policy:
-    return Policy(Quota(1, 1), Mopps(wanted, group_size, target), group=All(), advantage=group_std())
+    return Policy(Quota(1, 1), Mopps(wanted, group_size, target), group=All(), advantage=GroupStd())
 
 
 def _gvm(
@@ -178,17 +135,17 @@ def _gvm(
     beta: float = 2.0,
 ) -> Policy:
     budget = GVM(average, maximum, minimum, pilot, alpha=alpha, beta=beta)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=leave_one_out())
+    return Policy(Quota(1, 1), budget, group=All(), advantage=LeaveOneOut())
 
 
 def _cures(average: float = 8.0, maximum: int = 32, minimum: int = 2, pilot: int = 0) -> Policy:
     budget = Neyman(average, maximum, minimum, pilot)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=leave_one_out())
+    return Policy(Quota(1, 1), budget, group=All(), advantage=LeaveOneOut())
 
 
 def _knapsack(average: float = 8.0, maximum: int = 128, minimum: int = 2, pilot: int = 0) -> Policy:
     budget = Knapsack(average, maximum, minimum, pilot)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=group_std())
+    return Policy(Quota(1, 1), budget, group=All(), advantage=GroupStd())
 
 
 def _vip(
@@ -202,144 +159,143 @@ def _est(
     average: float = 8.0, maximum: int = 32, minimum: int = 1, pilot: int = 0, power: float = 0.5, eps: float = 1e-3
 ) -> Policy:
     budget = Est(average, maximum, minimum, pilot, power=power, eps=eps)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=max_rl(power=0.5, eps=eps))
+    return Policy(Quota(1, 1), budget, group=All(), advantage=MaxRL(power=0.5, eps=eps))
 
 
 _CODE, _PAPER, _SECONDARY = "public code", "paper text", "secondary text"
 
-PRESETS: Mapping[str, Preset] = MappingProxyType(
-    {
-        preset.name: preset
-        for preset in (
-            Preset("grpo", _grpo, "n responses; (r - mean) / (std + eps)", "2402.03300", _CODE),
-            Preset("dr-grpo", _dr_grpo, "n responses; r - mean", "2503.20783", _SECONDARY),
-            Preset("rloo", _rloo, "n responses; r - mean of the others", "2402.14740", _CODE),
-            Preset(
-                "reinforce-ada-pos",
-                _pos,
-                "rounds of M until one is correct, at most R; balanced group of n; r - pool mean",
-                "2510.04996 v2",
-                f"{_PAPER} and {_CODE}",
-            ),
-            Preset(
-                "reinforce-ada-balance",
-                _balance,
-                "rounds of M until a balanced group of n is full, at most R; r - pool mean",
-                "2510.04996 v2",
-                f"{_PAPER} and {_CODE}",
-            ),
-            Preset(
-                "reinforce-ada-seq",
-                _seq,
-                "rounds of M until K_pos correct and K_neg incorrect, at most R; balanced group of n; r - pool mean",
-                "2510.04996 v3",
-                _PAPER,
-            ),
-            Preset(
-                "reinforce-ada-est",
-                _est,
-                "n_i in proportion to 1 / sqrt(p_i + eps), p_i from the memory; (r - mean) / sqrt(mean + eps)",
-                "2510.04996 v3",
-                f"{_PAPER} and {_CODE}",
-                exact=False,
-            ),
-            Preset("maxrl", _maxrl, "n responses; (r - mean) / (mean + eps)", "2602.02710", _CODE),
-            Preset(
-                "pkpo",
-                _pkpo,
-                "n responses, c correct; r C(n-c, k-1) / C(n-1, k-1), less the mean of the others",
-                "2505.15201",
-                f"{_CODE}, that of MaxRL",
-            ),
-            Preset("ngrpo", _ngrpo, "grpo with one more reward of 1 in mean and deviation", "2509.18851", _SECONDARY),
-            Preset(
-                "pods",
-                _pods,
-                "N responses; the balanced group of m, which has the largest variance; grpo within it",
-                "2504.13818",
-                _CODE,
-            ),
-            Preset(
-                "speed",
-                _speed,
-                "N_init responses; N_cont more where both classes came up; all kept; r - mean of the others",
-                "2506.09016",
-                _CODE,
-            ),
-            Preset(
-                "pilot-commit",
-                _pilot_commit,
-                "a pilot; where low <= pool mean <= high, commit more and keep all, else keep nothing; grpo",
-                "2605.26606",
-                _CODE,
-            ),
-            Preset(
-                "dapo",
-                _dapo,
-                "n responses of one prompt after the other until the batch has its groups with signal; grpo",
-                "2503.14476",
-                _CODE,
-                exact=False,
-            ),
-            Preset(
-                "greso",
-                _greso,
-                "dapo; a prompt that was z times in a row all correct (wrong) enters with chance max(base^z, least)",
-                "2506.02177",
-                _CODE,
-                exact=False,
-            ),
-            Preset(
-                "mopps",
-                _mopps,
-                "n responses of the prompts whose rate, drawn from its posterior, is closest to 1/2; grpo",
-                "2507.04632",
-                _CODE,
-                exact=False,
-            ),
-            Preset(
-                "gvm",
-                _gvm,
-                "a pilot; n_i in proportion to 1 / sqrt(p_i + alpha p_i^(1-beta)); r - mean of the others",
-                "2505.02391",
-                _CODE,
-                exact=False,
-            ),
-            Preset(
-                "cures",
-                _cures,
-                "n_i in proportion to sqrt(p_i q_i); r - mean of the others",
-                "2510.01037",
-                _CODE,
-                exact=False,
-            ),
-            Preset(
-                "knapsack",
-                _knapsack,
-                "largest sum of (1 - p_i^n_i - q_i^n_i) p_i q_i^2; grpo",
-                "2509.25849",
-                _CODE,
-                exact=False,
-            ),
-            Preset(
-                "vip",
-                _vip,
-                "smallest sum of the gradients' variances p_i q_i / (n_i - 1); r - mean of the others",
-                "2602.01601",
-                _SECONDARY,
-                exact=False,
-            ),
-            Preset(
-                "bayes",
-                _bayes,
-                "the largest gradient efficiency under p ~ Beta(1, 1): draws and advantages by cell",
-                "`ada_bandit.optimal`",
-                "ours",
-            ),
-        )
-    }
+register(
+    Preset("grpo", _grpo, "n responses; (r - mean) / (std + eps)", "2402.03300", _CODE),
+    Preset("dr-grpo", _dr_grpo, "n responses; r - mean", "2503.20783", _SECONDARY),
+    Preset("rloo", _rloo, "n responses; r - mean of the others", "2402.14740", _CODE),
+    Preset(
+        "reinforce-ada-pos",
+        _pos,
+        "rounds of M until one is correct, at most R; balanced group of n; r - pool mean",
+        "2510.04996 v2",
+        f"{_PAPER} and {_CODE}",
+    ),
+    Preset(
+        "reinforce-ada-balance",
+        _balance,
+        "rounds of M until a balanced group of n is full, at most R; r - pool mean",
+        "2510.04996 v2",
+        f"{_PAPER} and {_CODE}",
+    ),
+    Preset(
+        "reinforce-ada-seq",
+        _seq,
+        "rounds of M until K_pos correct and K_neg incorrect, at most R; balanced group of n; r - pool mean",
+        "2510.04996 v3",
+        _PAPER,
+    ),
+    Preset(
+        "reinforce-ada-est",
+        _est,
+        "n_i in proportion to 1 / sqrt(p_i + eps), p_i from the memory; (r - mean) / sqrt(mean + eps)",
+        "2510.04996 v3",
+        f"{_PAPER} and {_CODE}",
+        exact=False,
+    ),
+    Preset("maxrl", _maxrl, "n responses; (r - mean) / (mean + eps)", "2602.02710", _CODE),
+    Preset(
+        "pkpo",
+        _pkpo,
+        "n responses, c correct; r C(n-c, k-1) / C(n-1, k-1), less the mean of the others",
+        "2505.15201",
+        f"{_CODE}, that of MaxRL",
+    ),
+    Preset("ngrpo", _ngrpo, "grpo with one more reward of 1 in mean and deviation", "2509.18851", _SECONDARY),
+    Preset(
+        "pods",
+        _pods,
+        "N responses; the balanced group of m, which has the largest variance; grpo within it",
+        "2504.13818",
+        _CODE,
+    ),
+    Preset(
+        "speed",
+        _speed,
+        "N_init responses; N_cont more where both classes came up; all kept; r - mean of the others",
+        "2506.09016",
+        _CODE,
+    ),
+    Preset(
+        "pilot-commit",
+        _pilot_commit,
+        "a pilot; where low <= pool mean <= high, commit more and keep all, else keep nothing; grpo",
+        "2605.26606",
+        _CODE,
+    ),
+    Preset(
+        "dapo",
+        _dapo,
+        "n responses of one prompt after the other until the batch has its groups with signal; grpo",
+        "2503.14476",
+        _CODE,
+        exact=False,
+    ),
+    Preset(
+        "greso",
+        _greso,
+        "dapo; a prompt that was z times in a row all correct (wrong) enters with chance max(base^z, least)",
+        "2506.02177",
+        _CODE,
+        exact=False,
+    ),
+    Preset(
+        "mopps",
+        _mopps,
+        "n responses of the prompts whose rate, drawn from its posterior, is closest to 1/2; grpo",
+        "2507.04632",
+        _CODE,
+        exact=False,
+    ),
+    Preset(
+        "gvm",
+        _gvm,
+        "a pilot; n_i in proportion to 1 / sqrt(p_i + alpha p_i^(1-beta)); r - mean of the others",
+        "2505.02391",
+        _CODE,
+        exact=False,
+    ),
+    Preset(
+        "cures",
+        _cures,
+        "n_i in proportion to sqrt(p_i q_i); r - mean of the others",
+        "2510.01037",
+        _CODE,
+        exact=False,
+    ),
+    Preset(
+        "knapsack",
+        _knapsack,
+        "largest sum of (1 - p_i^n_i - q_i^n_i) p_i q_i^2; grpo",
+        "2509.25849",
+        _CODE,
+        exact=False,
+    ),
+    Preset(
+        "vip",
+        _vip,
+        "smallest sum of the gradients' variances p_i q_i / (n_i - 1); r - mean of the others",
+        "2602.01601",
+        _SECONDARY,
+        exact=False,
+    ),
+    Preset(
+        "bayes",
+        _bayes,
+        "the largest gradient efficiency under p ~ Beta(1, 1): draws and advantages by cell",
+        "`ada_bandit.optimal`",
+        "ours",
+    ),
 )
-"""The presets by name. `bayes` has a fixed prior; `ada_bandit.empirical.EmpiricalBayes` learns it while training."""
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the names of the presets."""
+    return tuple(PRESETS)
 
 
 def presets_table() -> str:

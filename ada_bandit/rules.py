@@ -14,14 +14,14 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ada_bandit._parts import build, look_up, plain
+from ada_bandit._parts import Square, build, plain
 from ada_bandit._types import BoolArray, IntArray
-from ada_bandit.errors import InputError, check_count, check_number, unknown_name
+from ada_bandit.errors import InputError, check_count, check_number, preview, unknown_name
 from ada_bandit.laws import Beta, Grid, Law, Mixture, law_from_dict
 
 __all__ = [
@@ -29,12 +29,12 @@ __all__ = [
     "ConfidenceSequence",
     "ExitRule",
     "Interval",
+    "MeanBetween",
     "Never",
-    "PoolMean",
     "Positive",
     "Posterior",
     "Quota",
-    "Table",
+    "StopTable",
     "UserRule",
     "exit_rule",
     "rule_from_dict",
@@ -222,14 +222,14 @@ class Balance(ExitRule):
 
 
 @dataclass(frozen=True)
-class PoolMean(ExitRule):
+class MeanBetween(ExitRule):
     """Hold where the pool mean lies in [low, high]; with ``~`` it screens prompts out.
 
     A rule of the plain mean, whatever the size of the pool, as first stages use it. `Posterior` and
     `ConfidenceSequence` know how sure they are.
     """
 
-    name: ClassVar[str] = "pool-mean"
+    name: ClassVar[str] = "mean_between"
     low: float = 0.0
     """Lower end, in [0, 1]."""
     high: float = 1.0
@@ -282,7 +282,7 @@ class ConfidenceSequence(ExitRule):
     on the wrong side with probability at most `alpha`, whenever one looks.
     """
 
-    name: ClassVar[str] = "confidence-sequence"
+    name: ClassVar[str] = "confidence_sequence"
     low: float
     """Lower end of the region, in [0, 1]."""
     high: float
@@ -338,7 +338,7 @@ class Posterior(ExitRule):
         return np.asarray((inside >= self.mass) | (inside <= 1 - self.mass))
 
 
-def _set_region(rule: PoolMean | ConfidenceSequence | Posterior) -> None:
+def _set_region(rule: MeanBetween | ConfidenceSequence | Posterior) -> None:
     low, high = check_number("low", rule.low, 0, 1), check_number("high", rule.high, 0, 1)
     if low >= high:
         msg = f"low must be below high; got low = {rule.low!r}, high = {rule.high!r}"
@@ -365,28 +365,40 @@ def _posterior_mass(prior: Law, pos: IntArray, neg: IntArray, low: float, high: 
 
 
 @dataclass(frozen=True, init=False)
-class Table(ExitRule):
-    """Hold where a table says so: a rule without a formula, such as a computed optimum."""
+class StopTable(ExitRule):
+    """Hold where a table says so: a rule without a formula, such as a computed optimum.
 
-    name: ClassVar[str] = "table"
-    rows: tuple[str, ...]
-    """Row by row of pos, from 0, a character for every neg: ``"1"`` where the rule holds, else ``"0"``."""
+    Parameters
+    ----------
+    rows
+        A square boolean array ``[pos, neg]``; or, as policy files have it, a text for every pos,
+        from 0, with a character for every neg: ``"1"`` where the rule holds, else ``"0"``.
+    """
+
+    name: ClassVar[str] = "stop_table"
+    rows: Square
+    """`[pos, neg]` Where the rule holds."""
 
     def __init__(self, rows: BoolArray | Sequence[str]) -> None:
-        """Take the rows as text, or a square boolean array ``[pos, neg]``."""
-        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.ndim == 2:
-            rows = ["".join("1" if holds else "0" for holds in row) for row in rows]
-        texts = tuple(rows)
-        if not texts or any(
-            not isinstance(row, str) or set(row) - {"0", "1"} or len(row) != len(texts) for row in texts
-        ):
-            msg = f"rows must be as many texts of 0 and 1 as each is long, or a square boolean array; got {rows!r}"
-            raise InputError(msg)
-        object.__setattr__(self, "rows", texts)
+        if not (isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.ndim == 2):
+            texts = tuple(rows) if isinstance(rows, (list, tuple)) else ()
+            if not texts or any(
+                not isinstance(row, str) or set(row) - {"0", "1"} or len(row) != len(texts) for row in texts
+            ):
+                msg = (
+                    "rows must be as many texts of 0 and 1 as each is long, or a square boolean array; "
+                    f"got {preview(rows)}"
+                )
+                raise InputError(msg)
+            rows = np.array([[mark == "1" for mark in row] for row in texts])
+        object.__setattr__(self, "rows", Square("rows", rows, np.bool_))
 
     def __call__(self, pos: IntArray, neg: IntArray) -> BoolArray:
-        values = [[float(mark) for mark in row] for row in self.rows]
-        return look_up("rows", values, pos, neg) > 0
+        return self.rows.at("rows", pos, neg)
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = ["".join("1" if holds else "0" for holds in row) for row in self.rows.values.tolist()]
+        return {"name": self.name, "rows": rows}
 
 
 @dataclass(frozen=True)
@@ -406,17 +418,26 @@ class UserRule(ExitRule):
     def __call__(self, pos: IntArray, neg: IntArray) -> BoolArray:
         return self.function(pos, neg, **dict(self.options))  # type: ignore[no-any-return]
 
-    def with_options(self, **options: Any) -> UserRule:
-        """Return the same rule with other values of its keyword options."""
-        known = [
-            p.name
+    def __repr__(self) -> str:
+        """Show the rule as it is called."""
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.options)})"
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The keyword options and their defaults."""
+        return {
+            p.name: p.default
             for p in list(inspect.signature(self.function).parameters.values())[2:]
             if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
+        }
+
+    def with_options(self, **options: Any) -> UserRule:
+        """Return the same rule with other values of its keyword options."""
+        known = self.defaults
         for key in options:
             if key not in known:
                 raise unknown_name(f"option of the rule {self.name!r}", key, known)
-        return UserRule(self.function, tuple(sorted((dict(self.options) | options).items())))
+        return replace(self, options=tuple(sorted((dict(self.options) | options).items())))
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name} | dict(self.options)
@@ -432,18 +453,17 @@ _BUILT_IN: Mapping[str, type[ExitRule]] = {
         Positive,
         Quota,
         Balance,
-        PoolMean,
+        MeanBetween,
         Interval,
         ConfidenceSequence,
         Posterior,
-        Table,
+        StopTable,
     )
 }
-_USER: dict[str, UserRule] = {}
 
 
 def exit_rule(function: Callable[..., Any]) -> UserRule:
-    """Make a vectorised function of (pos, neg) an exit rule, known by the function's name.
+    """Make a vectorised function of (pos, neg) an exit rule.
 
     Parameters
     ----------
@@ -454,27 +474,41 @@ def exit_rule(function: Callable[..., Any]) -> UserRule:
     Returns
     -------
     UserRule
-        Usable wherever a rule is, also in ``&``, ``|`` and ``~``. Defining a name again
-        replaces the earlier rule; a built-in name is refused.
+        Usable wherever a rule is, also in ``&``, ``|`` and ``~``. It can be pickled wherever its function's
+        module can be imported. A policy file knows it by the function's name, once it is handed to
+        what reads the file (`rule_from_dict`); the name of a built-in rule is refused.
+
+    Raises
+    ------
+    InputError
+        If it is no named function, or its name is that of a built-in rule.
     """
     if not callable(function) or not hasattr(function, "__name__"):
-        msg = f"@exit_rule takes a named function of (pos, neg); got {function!r}"
+        msg = f"@exit_rule takes a named function of (pos, neg); got {preview(function)}"
         raise InputError(msg)
     if function.__name__ in _BUILT_IN:
         msg = f"{function.__name__!r} is a built-in rule; give your function another name"
         raise InputError(msg)
-    rule = UserRule(function)
-    _USER[rule.name] = rule
-    return rule
+    # In its module the name now stands for the rule: pickle finds the function as the rule's attribute.
+    if not function.__qualname__.endswith(".function"):
+        function.__qualname__ += ".function"
+    return UserRule(function)
 
 
-def rule_names() -> tuple[str, ...]:
-    """Return the names that a policy file may use for its rule."""
-    return (*_BUILT_IN, *_USER)
+def rule_names(rules: Mapping[str, UserRule] | None = None) -> tuple[str, ...]:
+    """Return the names that a policy file may use for its rule, those of a user's rules last."""
+    return (*_BUILT_IN, *(rules or {}))
 
 
-def rule_from_dict(data: Any) -> ExitRule:
+def rule_from_dict(data: Any, rules: Mapping[str, UserRule] | None = None) -> ExitRule:
     """Build a rule from its name, from the plain values of `ExitRule.to_dict`, or pass a rule through.
+
+    Parameters
+    ----------
+    data
+        What describes the rule.
+    rules
+        A user's own rules by name, which `data` may name as well.
 
     Raises
     ------
@@ -485,12 +519,18 @@ def rule_from_dict(data: Any) -> ExitRule:
     if isinstance(data, ExitRule):
         return data
     name = data if isinstance(data, str) else data.get("name") if isinstance(data, Mapping) else None
-    if isinstance(name, str) and name in _USER:
+    if rules and isinstance(name, str) and name in rules:
         options = {key: value for key, value in data.items() if key != "name"} if name is not data else {}
-        return _USER[name].with_options(**options)
+        return rules[name].with_options(**options)
     if callable(data):
         msg = f"a rule is an exit rule or its name; got the function {data!r}. Mark it with @exit_rule"
         raise InputError(msg)
     if isinstance(name, str) and name not in _BUILT_IN:
-        raise unknown_name("rule", name, rule_names())
+        raise unknown_name("rule", name, rule_names(rules))
+    if isinstance(data, Mapping):
+        # The members of a combination may be a user's rules too.
+        if isinstance(data.get("rules"), (list, tuple)):
+            data = {**data, "rules": [rule_from_dict(member, rules) for member in data["rules"]]}
+        if name == Not.name and "rule" in data:
+            data = {**data, "rule": rule_from_dict(data["rule"], rules)}
     return build("rule", _BUILT_IN, data, "{name = 'positive', count = 1}")

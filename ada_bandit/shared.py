@@ -12,15 +12,15 @@ all wrong or all right keeps its minimum, as its rate is a posterior mean, never
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from ada_bandit._parts import build
 from ada_bandit._types import BoolArray, FloatArray, IntArray
-from ada_bandit.budgets import BatchBudget, BatchState, Budget
+from ada_bandit.budgets import BatchBudget, BatchState, Budget, Rounds, Stages
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
 from ada_bandit.laws import Beta, Law, law_from_dict
 
@@ -36,11 +36,10 @@ __all__ = [
     "Neyman",
     "Refill",
     "Selection",
+    "budget_from_dict",
     "greedy_counts",
     "largest_remainder",
 ]
-
-_SELECT_STREAM = 3
 
 
 def largest_remainder(shares: npt.ArrayLike, total: int, minimum: npt.ArrayLike, maximum: npt.ArrayLike) -> IntArray:
@@ -423,7 +422,7 @@ class Greso(Refill):
 
     def _admitted(self, state: BatchState) -> BoolArray:
         chance = np.minimum(self.easy**state.history.solved_streak, self.hard**state.history.failed_streak)
-        return np.asarray(_uniforms(state, 0) < np.maximum(chance, self.least))
+        return np.asarray(state.uniforms(0) < np.maximum(chance, self.least))
 
 
 @dataclass(frozen=True)
@@ -454,17 +453,20 @@ class Mopps(Selection):
         if state.round or not isinstance(self.prior, Beta):
             return np.zeros(prompts, dtype=np.int64)
         a, b = self.prior.a + state.history.pos, self.prior.b + state.history.neg
-        rates = betaincinv(a, b, _uniforms(state, 1))
+        rates = betaincinv(a, b, state.uniforms(1))
         order = np.argsort(np.abs(rates - self.target), kind="stable")
         return self._sample(prompts, order[: self.wanted])
 
 
-def _uniforms(state: BatchState, draw: int) -> FloatArray:
-    from ada_bandit.uniforms import uniform
+def budget_from_dict(data: Any) -> Budget:
+    """Build a budget from the plain values of `Budget.to_dict`, or pass a budget through.
 
-    return uniform(state.seed, _SELECT_STREAM, np.arange(state.pos.size), draw)
-
-
-KINDS: Mapping[str, type[Budget]] = {
-    kind.name: kind for kind in (Neyman, GVM, Est, Knapsack, VIP, Greedy, Refill, Greso, Mopps)
-}
+    Raises
+    ------
+    InputError
+        For an unknown name, an unknown or missing key, or a value that the budget refuses.
+    """
+    if isinstance(data, Budget):
+        return data
+    kinds = (Rounds, Stages, Neyman, GVM, Est, Knapsack, VIP, Greedy, Refill, Greso, Mopps)
+    return build("budget", {kind.name: kind for kind in kinds}, data, "{name = 'rounds', samples = 8, rounds = 4}")

@@ -13,15 +13,9 @@ import numpy.typing as npt
 from ada_bandit import _kernels
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_count
+from ada_bandit.streams import Stream
 
-__all__ = ["KEEP", "PASS_RATES", "REWARDS", "fold_seed", "uniform", "uniform_rows"]
-
-REWARDS = 0
-"""Stream of simulated responses: correct where the uniform is below the pass rate."""
-KEEP = _kernels.KEEP_STREAM
-"""Stream of the choice of the update group."""
-PASS_RATES = 2
-"""Stream of the pass rates of simulated prompts."""
+__all__ = ["Stream", "fold_seed", "uniform", "uniform_rows"]
 
 
 def check_seed(seed: int) -> np.uint64:
@@ -49,7 +43,7 @@ def uniform(seed: int, stream: int, prompt: npt.ArrayLike, draw: npt.ArrayLike) 
     seed
         The key, from 0 to 2**64 - 1.
     stream
-        What the uniform is for, from 0 to 2**32 - 1; `REWARDS`, `KEEP` and `PASS_RATES` are taken.
+        What the uniform is for, from 0 to 2**32 - 1; `Stream` lists those that are taken.
     prompt, draw
         Whole numbers that broadcast together: prompts below 2**63, draws below 2**34.
 
@@ -116,6 +110,6 @@ def fold_seed(seed: int, *data: int) -> int:
     for number in data:
         words = np.empty(2, dtype=np.uint64)
         prompt = np.repeat(_counter("data", number, 2**63), 2)
-        _kernels.words_at(np.uint64(key), np.uint64(2**32 - 1), prompt, np.arange(2, dtype=np.uint64), words)
+        _kernels.words_at(np.uint64(key), np.uint64(Stream.FOLD), prompt, np.arange(2, dtype=np.uint64), words)
         key = int(words[0]) << 32 | int(words[1])
     return key

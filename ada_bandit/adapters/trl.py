@@ -43,13 +43,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
-from ada_bandit.advantages import group_mean, group_std
+from ada_bandit.advantages import Advantage, GroupMean, GroupStd
 from ada_bandit.allocator import Allocator, Groups
-from ada_bandit.budgets import BatchBudget
-from ada_bandit.empirical import EmpiricalBayes
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError, unknown_name
 from ada_bandit.memory import PassRateMemory
-from ada_bandit.policy import Policy, preset_names
+from ada_bandit.policy import Policy
+from ada_bandit.specs import read_step_policy
+from ada_bandit.steps import FixedPolicy, StepPolicy
 from ada_bandit.uniforms import fold_seed
 
 try:
@@ -184,9 +184,10 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         environments, ``rollout_func``, vision-language models, and
         ``multi_objective_aggregation="normalize_then_sum"``.
     policy
-        Name of a preset, whose group size becomes ``num_generations`` where it has that
-        option; path of a TOML file; a `Policy`; or an `EmpiricalBayes` sampler. Its group size
-        must be ``num_generations``.
+        What decides, as `ada_bandit.specs` reads it: a preset (``"grpo"``, ``"dapo:wanted=64"``), whose
+        group size becomes ``num_generations`` where it has that option and does not state it; a
+        TOML file; a Python file with an exit rule; a `Policy`; or a step policy such as
+        `EmpiricalBayes`. Its group size must be ``num_generations``.
     correct_func
         Says which responses are correct, so that prompts exit on correctness while training is
         on shaped rewards (`CorrectFunc`). Sum of the weighted rewards > ``policy.threshold``
@@ -203,8 +204,8 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
 
     Attributes
     ----------
-    policy : Policy or EmpiricalBayes
-        What decides.
+    steps : StepPolicy
+        What gives each generation batch its allocator.
 
     Raises
     ------
@@ -228,7 +229,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
     def __init__(
         self,
         *args: Any,
-        policy: str | Path | Policy | EmpiricalBayes,
+        policy: str | Path | Policy | StepPolicy,
         correct_func: CorrectFunc | None = None,
         mask_unresolved: bool = False,
         memory: PassRateMemory | None = None,
@@ -238,16 +239,16 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         check_trl()
         given = inspect.signature(GRPOTrainer).bind(*args, **kwargs).arguments
         config = GRPOConfig if given.get("args") is None else given["args"]
-        self.policy = _find_policy(policy, config.num_generations)
+        self.steps = read_step_policy(policy, memory, group_size=config.num_generations)
+        _check_group(self.policy, config.num_generations)
         self.correct_func = correct_func
         self.mask_unresolved = mask_unresolved
-        self.memory = memory
         self.memory_key = memory_key
         self._ada_latest: Allocator | None = None
-        self._ada_plain = _is_plain(self.policy, config) and not mask_unresolved and memory is None
+        self._ada_plain = _is_plain(self.steps, config) and not mask_unresolved
         self._ada_step: _Step | None = None
         self._ada_seeded = (-1, 0)
-        _check_options(self.policy, config, mask_unresolved, memory, memory_key, given.get("train_dataset"))
+        _check_options(self.steps, config, mask_unresolved, memory_key, given.get("train_dataset"))
         if not self._ada_plain:
             _check_supported(given, config)
         super().__init__(*args, **kwargs)
@@ -261,7 +262,12 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             )
             raise InputError(msg)
         if not self._ada_plain:
-            _explain_scale(self.policy, self.args)
+            _explain_scale(self.policy.advantage, self.args)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of a prompt that was never seen, as it is now."""
+        return self.steps.policy
 
     @property
     def allocator(self) -> Allocator:
@@ -381,13 +387,9 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         self._ada_seeded = (now, count + 1 if latest == now else 0)
         seed = fold_seed(self.args.seed % 2**64, *self._ada_seeded)
         keys = None if self.memory_key is None else _memory_keys(rows, self.memory_key)
-        if isinstance(self.policy, EmpiricalBayes):
-            allocator = self.policy.allocator(prompts, seed, keys)
-            for policy in allocator.policies:
-                _check_group(policy, self.num_generations)
-        else:
-            history = None if self.memory is None or keys is None else self.memory.recall(keys)
-            allocator = Allocator(self.policy, prompts, seed, history=history)
+        allocator = self.steps.allocator(prompts, seed, keys)
+        for policy in allocator.policies:
+            _check_group(policy, self.num_generations)
         return _Step(allocator, rows, slice(rank * batch, (rank + 1) * batch), batch, keys)
 
     def _ada_round(self, step: _Step, ids: IntArray, prompts: IntArray) -> None:
@@ -533,38 +535,27 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             "empty_rows": int((~groups.mask).sum()),
         }.items():
             self._metrics["train"][f"ada/{name}"].append(float(value))
-        if isinstance(self.policy, EmpiricalBayes):
-            self.policy.observe(step.allocator, step.keys)
-        elif self.memory is not None and step.keys is not None:
-            # A dataset may hold a prompt twice; its pools count as one.
-            keys = list(dict.fromkeys(step.keys))
-            at = [keys.index(key) for key in step.keys]
-            self.memory.update(keys, np.bincount(at, groups.pos), np.bincount(at, groups.neg))
+        self.steps.observe(step.allocator, step.keys)
 
     # Checkpoints.
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
-        remembers = self.policy if isinstance(self.policy, EmpiricalBayes) else self.memory
-        if remembers is not None and self.args.should_save:
+        if self.steps.learns and self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
-            text = json.dumps(remembers.state_dict(), default=lambda value: value.tolist())
+            text = json.dumps(self.steps.state_dict(), default=lambda value: value.tolist())
             (folder / _STATE_FILE).write_text(text, encoding="utf-8")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        remembers = self.policy if isinstance(self.policy, EmpiricalBayes) else self.memory
-        if checkpoint is None or remembers is None:
+        if checkpoint is None or not self.steps.learns:
             return
         file = Path(checkpoint, _STATE_FILE)
         if not file.exists():
             msg = f"{file} is missing: what the run remembered of its prompts is not restored"
             logger.warning(msg)
             return
-        state = json.loads(file.read_text(encoding="utf-8"))
-        for pool in state.get("pools", ()):
-            pool.update({key: np.asarray(value) for key, value in pool.items() if key != "keys"})
-        remembers.load_state_dict(state)
+        self.steps.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 def _of(groups: Groups | None) -> Groups:
@@ -635,31 +626,6 @@ def _memory_keys(rows: list[dict[str, Any]], column: str) -> list[Hashable]:
     return keys
 
 
-def _find_policy(policy: str | Path | Policy | EmpiricalBayes, n: int) -> Policy | EmpiricalBayes:
-    """Return the policy itself; a preset takes `n` for its group size where it has that option."""
-    found = policy
-    if isinstance(policy, Path) or (isinstance(policy, str) and policy.endswith(".toml")):
-        file = Path(policy)
-        if not file.is_file():
-            msg = f"the policy file {str(file)!r} does not exist; write one with Policy.to_toml, or name a preset"
-            raise InputError(msg)
-        found = Policy.from_toml(file.read_text(encoding="utf-8"))
-    elif isinstance(policy, str):
-        from ada_bandit.presets import PRESETS
-
-        if policy not in PRESETS:
-            raise unknown_name("preset", policy, preset_names())
-        found = Policy.preset(policy, **({"group_size": n} if "group_size" in PRESETS[policy].options else {}))
-    if isinstance(found, EmpiricalBayes):
-        _check_group(found.policy, n)
-        return found
-    if not isinstance(found, Policy):
-        msg = f"policy must be a preset's name, a TOML file, a Policy or an EmpiricalBayes sampler; got {policy!r}"
-        raise InputError(msg)
-    _check_group(found, n)
-    return found
-
-
 def _check_group(policy: Policy, n: int) -> None:
     if policy.n != n:
         msg = (
@@ -679,43 +645,28 @@ def _check_group(policy: Policy, n: int) -> None:
         raise InputError(msg)
 
 
-def _is_plain(policy: Policy | EmpiricalBayes, config: Any) -> bool:
+def _is_plain(steps: StepPolicy, config: Any) -> bool:
     """Whether the policy is what TRL does by itself: one round of n, all of them kept."""
-    if isinstance(policy, EmpiricalBayes) or isinstance(policy.budget, BatchBudget):
+    if not isinstance(steps, FixedPolicy) or steps.learns:
         return False
-    pos, neg = np.indices(policy.tables.keep.shape)
+    policy, tables = steps.policy, steps.policy.tables
+    pos, neg = np.indices(tables.keep.shape)
     full = pos + neg == policy.n
-    if policy.budget.sizes != (policy.n,) or (policy.tables.keep[full] < policy.n).any():
+    if tables.shared or policy.budget.sizes != (policy.n,) or (tables.keep[full] < policy.n).any():
         return False
     # TRL scales as `scale_rewards` says, whatever the policy's name for it.
-    unscaled = isinstance(policy.advantage, group_mean) and config.scale_rewards == "none"
-    return policy.advantage == group_std() or unscaled
+    unscaled = isinstance(policy.advantage, GroupMean) and config.scale_rewards == "none"
+    return policy.advantage == GroupStd() or unscaled
 
 
-def _check_options(
-    policy: Policy | EmpiricalBayes,
-    config: Any,
-    mask_unresolved: bool,
-    memory: PassRateMemory | None,
-    memory_key: str | None,
-    dataset: Any,
-) -> None:
+def _check_options(steps: StepPolicy, config: Any, mask_unresolved: bool, memory_key: str | None, dataset: Any) -> None:
     if mask_unresolved and config.loss_type not in _TOKEN_MEANS:
         msg = (
             f"mask_unresolved leaves groups out of the loss's denominator, and loss_type = {config.loss_type!r} "
             f"divides by all rows whatever is masked; use one of {', '.join(map(repr, _TOKEN_MEANS))}"
         )
         raise InputError(msg)
-    remembers = memory
-    if isinstance(policy, EmpiricalBayes):
-        if memory is not None:
-            msg = "an EmpiricalBayes sampler has a memory of its own: give it EmpiricalBayes(memory=…), not the trainer"
-            raise InputError(msg)
-        remembers = policy.memory
-    if remembers is not None and not isinstance(remembers, PassRateMemory):
-        msg = f"memory must be a PassRateMemory; got {remembers!r}"
-        raise InputError(msg)
-    if (remembers is None) != (memory_key is None):
+    if (steps.memory is None) != (memory_key is None):
         has, lacks = ("memory", "memory_key") if memory_key is None else ("memory_key", "memory")
         msg = f"a memory and the column that names its prompts go together; got a {has} and no {lacks}"
         raise InputError(msg)
@@ -744,9 +695,8 @@ def _check_supported(given: Mapping[str, Any], config: Any) -> None:
         raise InputError(msg)
 
 
-def _explain_scale(policy: Policy | EmpiricalBayes, config: Any) -> None:
-    advantage = (policy.policy if isinstance(policy, EmpiricalBayes) else policy).advantage
-    if config.scale_rewards != "none" and not isinstance(advantage, group_std):
+def _explain_scale(advantage: Advantage, config: Any) -> None:
+    if config.scale_rewards != "none" and not isinstance(advantage, GroupStd):
         msg = (
             f"scale_rewards={config.scale_rewards!r} has no effect: the policy's advantage {advantage.name!r} is "
             "used as it is. Set scale_rewards='none' to say so"

@@ -1,0 +1,306 @@
+"""The one reader of policies as people write them: a preset, a TOML file, a rule of a Python file, a table.
+
+Every program and adapter reads its policies here, so that one text means one policy everywhere:
+
+``reinforce-ada-balance``
+    A preset.
+``grpo:group_size=16``
+    A preset with options.
+``my_policy.toml``
+    A policy file (`Policy.to_toml`).
+``my_rules.py``, ``my_rules.py:mixed``, ``my_rules.py:mixed,rounds=2,length=6``
+    An exit rule of a Python file, by name where there are several; with options of the rule, and
+    with ``samples``, ``rounds`` and ``group_size``. At most 4 rounds of 8 responses and a balanced group
+    of 4 unless set.
+``mixed``, ``mixed:rounds=2``
+    The same for a rule that was loaded before (`ada_bandit.rule_files.load_rules`).
+``empirical-bayes``, ``empirical-bayes:noise_ratio=10,samples=4``
+    `ada_bandit.empirical.EmpiricalBayes`, where a run is to be driven (`read_step_policy`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ada_bandit.budgets import Rounds
+from ada_bandit.empirical import EmpiricalBayes
+from ada_bandit.errors import AdaBanditError, InputError, preview, unknown_name
+from ada_bandit.laws import law_from_dict
+from ada_bandit.memory import PassRateMemory
+from ada_bandit.optimal import ProblemOptions
+from ada_bandit.policy import PRESETS, Policy
+from ada_bandit.rule_files import first_line, load_rules
+from ada_bandit.rules import UserRule
+from ada_bandit.score_model import ScoreModel
+from ada_bandit.steps import StepPolicy, as_step_policy
+
+__all__ = ["Spec", "read_policies", "read_policy", "read_step_policy"]
+
+Spec = str | Path | Mapping[str, Any] | Policy
+"""A policy as people write it; a table is ``{preset, options…}``, ``{file}``, or a whole policy."""
+
+_BUDGET = {"samples": 8, "rounds": 4, "group_size": 4}
+"""What a rule without a budget gets."""
+_LEARNING = "empirical-bayes"
+_MODEL = ("noise_ratio", "objective", "update_cost")
+
+
+def read_policies(
+    specs: Iterable[Spec], rules: Iterable[str | Path] = (), group_size: int | None = None
+) -> list[Policy]:
+    """Run rules files, then read every policy (see `read_policy`)."""
+    known = load_rules(rules)
+    return [read_policy(spec, known, group_size) for spec in specs]
+
+
+def read_policy(spec: Spec, rules: Mapping[str, UserRule] | None = None, group_size: int | None = None) -> Policy:
+    """Read one policy and compile it, so that a faulty rule is told here.
+
+    Parameters
+    ----------
+    spec
+        What names the policy (see the module).
+    rules
+        A user's exit rules by name, which the policy may use.
+    group_size
+        n of a preset, or of a rule without a budget, that does not state it; that of the policy unless given.
+
+    Returns
+    -------
+    Policy
+        The policy; without a name of its own it is called by what it was named by.
+
+    Raises
+    ------
+    InputError
+        If it names no policy (the nearest name is suggested), or the policy is faulty.
+
+    Examples
+    --------
+    >>> read_policy("grpo:group_size=16").n
+    16
+    >>> read_policy("reinforce-ada-pos", group_size=8).n
+    8
+    """
+    if isinstance(spec, Policy):
+        return _compiled(spec, spec.label)
+    if isinstance(spec, Mapping):
+        return _compiled(_from_table(spec, rules or {}, group_size), preview(dict(spec)))
+    if not isinstance(spec, (str, Path)):
+        msg = f"a policy is named by text, a path or a table, or is a Policy; got {preview(spec)}"
+        raise InputError(msg)
+    return _compiled(_from_text(str(spec), rules or {}, group_size), str(spec))
+
+
+def read_step_policy(
+    spec: Spec | StepPolicy,
+    memory: PassRateMemory | None = None,
+    rules: Mapping[str, UserRule] | None = None,
+    group_size: int | None = None,
+) -> StepPolicy:
+    """Read what a run asks for its allocators: a policy as in `read_policy`, or one that learns.
+
+    Parameters
+    ----------
+    spec
+        As in `read_policy`; or ``empirical-bayes`` with options, ``{empirical_bayes = {options…}}``, or a step policy.
+    memory
+        What is remembered of prompts; nothing unless given.
+    rules, group_size
+        As in `read_policy`; a learned policy keeps at most `group_size` responses where it does not state it.
+
+    Raises
+    ------
+    InputError
+        If it names no policy, or an option can't be used.
+    """
+    if isinstance(spec, StepPolicy):
+        return as_step_policy(spec, memory)
+    options: dict[str, Any] | None = None
+    if isinstance(spec, str) and spec.partition(":")[0] == _LEARNING:
+        _, colon, text = spec.partition(":")
+        options = {key: _value(value) for key, value in _pairs(spec, text if colon else "")}
+    elif isinstance(spec, Mapping) and "empirical_bayes" in spec:
+        inner = spec["empirical_bayes"]
+        if len(spec) > 1 or not isinstance(inner, Mapping):
+            others = sorted(set(spec) - {"empirical_bayes"})
+            msg = (
+                f"{{empirical_bayes = {{…}}}} takes a table of options and no other key; got {others or preview(inner)}"
+            )
+            raise InputError(msg)
+        options = dict(inner)
+    if options is None:
+        return as_step_policy(read_policy(spec, rules, group_size), memory)
+    if group_size is not None:
+        options.setdefault("group_size", group_size)
+    return _learning(options, memory)
+
+
+def _learning(options: Mapping[str, Any], memory: PassRateMemory | None) -> EmpiricalBayes:
+    known = ("prior", *_MODEL, *ProblemOptions.__annotations__, "refit_every", "window")
+    for key in options:
+        if key not in known:
+            raise unknown_name(f"option of {_LEARNING}", key, known)
+    # TOML and JSON have lists where a pair is wanted.
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+    model = ScoreModel(**{key: values.pop(key) for key in _MODEL if key in values})
+    if "prior" in values:
+        values["prior"] = law_from_dict(values["prior"])
+    return EmpiricalBayes(model=model, memory=memory, **values)
+
+
+def _compiled(policy: Policy, spec: str) -> Policy:
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # a rule may print; standard output may have to be JSON
+            policy.tables  # noqa: B018 - compiled on first use
+    except AdaBanditError as error:
+        msg = f"policy {spec!r}: {error}"
+        raise InputError(msg) from error
+    except Exception as error:
+        msg = (
+            f"policy {spec!r}: its exit rule raised {type(error).__name__}: {first_line(error)}; write it elementwise "
+            "in (pos, neg), with & | ~ and numpy.where in place of and, or, not, if"
+        )
+        raise InputError(msg) from error
+    return policy
+
+
+def _from_table(table: Mapping[str, Any], rules: Mapping[str, UserRule], group_size: int | None) -> Policy:
+    if "file" in table:
+        if len(table) > 1:
+            msg = f"policy = {{file = …}} takes no other key; got {sorted(table)}"
+            raise InputError(msg)
+        return _from_text(str(table["file"]), rules, group_size)
+    if "preset" in table:
+        options = {key: value for key, value in table.items() if key != "preset"}
+        return _preset(str(table["preset"]), options, group_size)
+    return Policy.from_dict(table, rules)
+
+
+def _from_text(text: str, rules: Mapping[str, UserRule], group_size: int | None) -> Policy:
+    name, colon, rest = text.partition(":")
+    if name in PRESETS:
+        defaults = PRESETS[name].options
+        pairs = _pairs(text, rest if colon else "")
+        return _preset(name, {key: _like(defaults.get(key, 0), key, value) for key, value in pairs}, group_size)
+    if name in rules:
+        return _from_rule(rules[name], text, _pairs(text, rest if colon else ""), group_size)
+    if name.lower().endswith(".py"):
+        return _from_rules_file(name, rest if colon else "", text, group_size)
+    if text.lower().endswith(".toml") or Path(text).is_file():
+        return _from_file(Path(text), rules)
+    known = (*PRESETS, *rules)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}? Give" if near else "give"
+    msg = (
+        f"unknown policy {text!r}; {hint} a preset ({', '.join(PRESETS)}), a TOML file, a Python file with an exit "
+        f"rule, or a rule of a --rules file ({', '.join(rules) or 'none loaded'})"
+    )
+    raise InputError(msg)
+
+
+def _preset(name: str, options: dict[str, Any], group_size: int | None) -> Policy:
+    if name in PRESETS and group_size is not None and "group_size" in PRESETS[name].options:
+        stated = "group_size" in options
+        policy = Policy.preset(name, **({"group_size": group_size} | options))
+        # The size that a trainer brings along is no option that somebody wrote.
+        return policy if stated else replace(policy, name=Policy.preset(name, **options).name)
+    return Policy.preset(name, **options)
+
+
+def _from_rule(rule: UserRule, text: str, pairs: Sequence[tuple[str, str]], group_size: int | None) -> Policy:
+    values = {key: _value(value) for key, value in pairs}
+    sizes = _BUDGET if group_size is None else _BUDGET | {"group_size": group_size}
+    # An option of the rule comes before a part of the budget of the same name.
+    sizes = sizes | {key: values.pop(key) for key in _BUDGET if key in values and key not in rule.defaults}
+    known = {*rule.defaults, *_BUDGET}
+    for key in values:
+        if key not in known:
+            raise unknown_name(f"option of the rule {rule.name!r}", key, known)
+    return Policy(
+        rule=rule.with_options(**values),
+        budget=Rounds(sizes["samples"], sizes["rounds"]),
+        group_size=sizes["group_size"],
+        name=text,
+    )
+
+
+def _from_rules_file(path: str, rest: str, text: str, group_size: int | None) -> Policy:
+    own = load_rules([path])
+    head, _, options = rest.partition(",")
+    name = head.strip()
+    if "=" in name:
+        name, options = "", rest
+    if not name and len(own) > 1:
+        msg = f"{path!r} has the rules {', '.join(own)}; say which one, as in {path}:{next(iter(own))}"
+        raise InputError(msg)
+    name = name or next(iter(own))
+    if name not in own:
+        raise unknown_name(f"rule of {path!r}", name, own)
+    # The same rule is called the same, wherever its file lies.
+    label = f"{name}:{options}" if options else name
+    return _from_rule(own[name], label, _pairs(text, options), group_size)
+
+
+def _from_file(path: Path, rules: Mapping[str, UserRule]) -> Policy:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        msg = f"the policy file {str(path)!r} {what}; give an existing file or a preset: {', '.join(PRESETS)}"
+        raise InputError(msg)
+    try:
+        policy = Policy.from_toml(path.read_text(encoding="utf-8"), rules)
+    except (InputError, OSError, UnicodeDecodeError) as error:
+        own = "; a rule of your own needs --rules FILE.py" if str(error).startswith("unknown rule") else ""
+        msg = f"policy file {str(path)!r}: {error}{own}"
+        raise InputError(msg) from error
+    return policy if policy.name else replace(policy, name=path.stem)
+
+
+def _pairs(text: str, options: str) -> list[tuple[str, str]]:
+    """Split ``key=value,key=value``."""
+    pairs: list[tuple[str, str]] = []
+    for part in options.split(",") if options or text.endswith(":") else ():
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            msg = f"options are written NAME:key=value,key=value; got {text!r}"
+            raise InputError(msg)
+        if key in dict(pairs):
+            msg = f"the option {key!r} is given twice in {text!r}; give it once"
+            raise InputError(msg)
+        pairs.append((key, value))
+    return pairs
+
+
+def _like(default: Any, key: str, text: str) -> Any:
+    """Read an option of a preset as what its default is: truth value, whole number, number or text."""
+    if isinstance(default, str):
+        return text
+    if isinstance(default, bool):
+        if text in {"true", "false"}:
+            return text == "true"
+        msg = f"the option {key!r} of a preset is true or false; got {text!r}"
+        raise InputError(msg)
+    kind, what = (int, "a whole number") if isinstance(default, int) else (float, "a number")
+    try:
+        return kind(text)
+    except ValueError:
+        msg = f"the option {key!r} of a preset is {what}; got {text!r}"
+        raise InputError(msg) from None
+
+
+def _value(text: str) -> Any:
+    """Read an option without a known kind: a number or a truth value where it is one, else text."""
+    if text in {"true", "false"}:
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
