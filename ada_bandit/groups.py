@@ -49,9 +49,13 @@ class Balanced(GroupRule):
     name: ClassVar[str] = "balanced"
 
     def split(self, pos: IntArray, neg: IntArray, group_size: int) -> tuple[IntArray, IntArray]:
-        half = group_size // 2
-        keep_pos = np.minimum(pos, np.maximum(half, group_size - neg))
-        return keep_pos, np.minimum(neg, group_size - keep_pos)
+        return balanced_counts(pos, neg, group_size)
+
+
+def balanced_counts(pos: IntArray, neg: IntArray, group_size: int) -> tuple[IntArray, IntArray]:
+    """Return how many positives and negatives a balanced group keeps of pools, shaped like the counts."""
+    keep_pos = np.minimum(pos, np.maximum(group_size // 2, group_size - neg))
+    return keep_pos, np.minimum(neg, group_size - keep_pos)
 
 
 @dataclass(frozen=True)

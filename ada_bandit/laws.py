@@ -217,6 +217,10 @@ class Grid(Law):
             and np.array_equal(self.weights, other.weights)
         )
 
+    def __repr__(self) -> str:
+        """Show the size and the mean alone."""
+        return f"Grid(<{self.pass_rates.size} pass rates, mean {self.mean:.4g}>)"
+
     def __hash__(self) -> int:
         """Hash by value, as equality is."""
         return hash((self.pass_rates.tobytes(), self.weights.tobytes()))

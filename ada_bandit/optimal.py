@@ -29,7 +29,7 @@ from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.advantages import Advantage, AdvantageTable, PoolMean
 from ada_bandit.budgets import Rounds
 from ada_bandit.errors import InputError, check_count, check_number, preview, unknown_name
-from ada_bandit.groups import All, Balanced, GroupRule, SplitTable
+from ada_bandit.groups import All, Balanced, GroupRule, SplitTable, balanced_counts
 from ada_bandit.lattice import binomial_rows, first_part_law, log_factorials
 from ada_bandit.laws import Law
 from ada_bandit.objectives import objective_slope, quadrature_degree
@@ -217,7 +217,7 @@ class Problem:
     def _balanced(self) -> tuple[IntArray, IntArray]:
         """Return the keep counts ``[cell]`` of a balanced group, or of everything."""
         size = self.most if self.group_size is None else self.group_size
-        return Balanced().split(self.pos, self.neg, size)
+        return balanced_counts(self.pos, self.neg, size)
 
     @cached_property
     def _menu(self) -> tuple[FloatArray, IntArray, IntArray]:

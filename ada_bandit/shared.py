@@ -198,10 +198,10 @@ class Allocation(BatchBudget):
             return np.zeros(prompts, dtype=np.int64)
         rates = state.history.predict(self.prior, state.pos, state.neg)
         low = np.maximum(state.spent, self.minimum)
-        return self.split(rates, state, self.total(prompts), low) - state.spent
+        return self.allocate(rates, state, self.total(prompts), low) - state.spent
 
     @abstractmethod
-    def split(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:
         """Return the responses of each prompt over the whole step, ``[prompt]``, at least `low`, summing to `total`."""
 
 
@@ -214,7 +214,7 @@ class Neyman(Allocation):
 
     name: ClassVar[str] = "neyman"
 
-    def split(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
         return largest_remainder(np.sqrt(rates * (1 - rates)), total, low, self.maximum)
 
 
@@ -237,7 +237,7 @@ class GVM(Allocation):
         object.__setattr__(self, "alpha", check_number("alpha", self.alpha, 0))
         object.__setattr__(self, "beta", check_number("beta", self.beta))
 
-    def split(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
         with np.errstate(divide="ignore"):  # at a rate of exactly 0, which a Grid prior may give
             shares = 1 / np.sqrt(rates + self.alpha * rates ** (1 - self.beta))
         return largest_remainder(shares, total, low, self.maximum)
@@ -263,7 +263,7 @@ class Est(Allocation):
         object.__setattr__(self, "power", check_number("power", self.power, 0))
         object.__setattr__(self, "eps", check_number("eps", self.eps, 0))
 
-    def split(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
         return largest_remainder((rates + self.eps) ** -self.power, total, low, self.maximum)
 
 
@@ -276,7 +276,7 @@ class Knapsack(Allocation):
 
     name: ClassVar[str] = "knapsack"
 
-    def split(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
         p, q, n = rates[:, None], 1 - rates[:, None], np.arange(self.maximum)
         return greedy_counts(p * q**2 * (p**n * q + q**n * p), total, low)
 
@@ -309,7 +309,7 @@ class VIP(Allocation):
         """The number of responses from which the variance is convex."""
         return 2 if self.baseline == "leave_one_out" else 3
 
-    def split(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
         n = np.arange(self._first, self.maximum + 1, dtype=np.float64)
         variance = 1 / (n - 1) if self.baseline == "leave_one_out" else (n - 1) / n**2
         fall = -np.diff(variance)
@@ -330,7 +330,7 @@ class Greedy(Allocation):
 
     name: ClassVar[str] = "greedy"
 
-    def split(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
         n = np.arange(self.maximum)
         correct = state.history.pos[:, None] + state.pos[:, None]
         incorrect = state.history.neg[:, None] + state.neg[:, None]

@@ -43,8 +43,8 @@ class VerifierNoise:
         if self.false_positive + self.false_negative >= 1:
             msg = (
                 "false_positive + false_negative must be less than 1, or rewards don't tell correct from incorrect; "
-                f"got {self.false_positive!r} and {self.false_negative!r}. For a verifier that is mostly wrong, swap its "
-                "rewards"
+                f"got {self.false_positive!r} and {self.false_negative!r}. For a verifier that is mostly wrong, "
+                "swap its rewards"
             )
             raise InputError(msg)
 
