@@ -21,6 +21,7 @@ UnsignedArray = npt.NDArray[np.uint64]
 ByteArray = npt.NDArray[np.uint8]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 def kernel(function: F) -> F:
@@ -337,3 +338,42 @@ def select(
                 kept[i, slot] = draw
                 slot += 1
         kept[i, slot:] = -1
+
+
+@kernel
+def fill_groups(
+    kept: IntArray,
+    status: ByteArray,
+    stored: FloatArray,
+    of_pos: FloatArray,
+    of_neg: FloatArray,
+    ids: IntArray,
+    mask: BoolArray,
+    rewards: FloatArray,
+    correct: BoolArray,
+    advantages: FloatArray,
+) -> None:
+    """Write the update groups of chosen draws.
+
+    Parameters
+    ----------
+    kept
+        ``[prompt, slot]`` draws in ascending order, then -1.
+    status, stored
+        ``[prompt, draw]`` status and reward of every response.
+    of_pos, of_neg
+        ``[prompt]`` advantages of a kept positive and negative.
+    ids, mask, rewards, correct, advantages
+        ``[prompt, slot]`` written: the kept responses' ids, and what is known of them; -1, False and 0 elsewhere.
+    """
+    most = status.shape[1]
+    for i in range(kept.shape[0]):
+        for slot in range(kept.shape[1]):
+            draw = kept[i, slot]
+            there = draw >= 0
+            mask[i, slot] = there
+            right = there and status[i, draw] == CORRECT
+            correct[i, slot] = right
+            ids[i, slot] = i * most + draw if there else -1
+            rewards[i, slot] = stored[i, draw] if there else 0.0
+            advantages[i, slot] = (of_pos[i] if right else of_neg[i]) if there else 0.0

@@ -316,16 +316,16 @@ class Allocator:
             msg = f"{self._running} of {self.prompts} prompts are still running: {waiting}. Go on with ask and tell"
             raise ProtocolError(msg)
         kept = self._select()
-        mask = kept >= 0
-        rows = np.arange(self.prompts)[:, None]
-        ids = np.where(mask, rows * self._most + kept, -1)
-        correct = mask & (self._status[rows, kept] == _kernels.CORRECT)
-        rewards = np.where(mask, self._rewards[rows, kept], 0.0)
+        ids = np.empty_like(kept)
+        mask, correct = np.empty((2, *kept.shape), dtype=np.bool_)
+        rewards, advantages = np.empty((2, *kept.shape))
+        of_pos, of_neg = self._tables.advantages(self._kind, self._pos, self._neg, self._kept_positives(kept))
+        _kernels.fill_groups(kept, self._status, self._rewards, of_pos, of_neg, ids, mask, rewards, correct, advantages)
         return Groups(
             ids=ids,
             mask=mask,
             rewards=rewards,
-            advantages=self._advantages(kept, mask, correct),
+            advantages=self._of_rewards(kept, mask, advantages),
             correct=correct,
             resolved=self._resolved(),
             signal=_both_classes(mask, correct),
@@ -353,18 +353,25 @@ class Allocator:
         )
         return kept
 
-    def _advantages(self, kept: IntArray, mask: BoolArray, correct: BoolArray) -> FloatArray:
+    def _kept_positives(self, kept: IntArray) -> IntArray:
+        """Return how many positives each group holds, ``[prompt]``; the tables say so where the split is fixed."""
+        if not self._tables.random_split:
+            return np.asarray(self._tables.keep_pos[self._kind, self._pos, self._neg])
+        rows = np.arange(self.prompts)[:, None]
+        return np.asarray(((kept >= 0) & (self._status[rows, kept] == _kernels.CORRECT)).sum(axis=1))
+
+    def _of_rewards(self, kept: IntArray, mask: BoolArray, advantages: FloatArray) -> FloatArray:
+        """Return the advantages of rewards that are not 0 or 1; those of the tables where correctness is weighed."""
         of_rewards = self._tables.of_rewards
-        if self._shaped and of_rewards is not None:
-            rows = np.arange(self.prompts)[:, None]
-            scored = (self._status == _kernels.CORRECT) | (self._status == _kernels.INCORRECT)
-            width = int(self._spent.max(initial=1))
-            chosen = np.zeros_like(scored)
-            chosen[np.broadcast_to(rows, kept.shape)[mask], kept[mask]] = True
-            every = of_rewards(self._rewards[:, :width], scored[:, :width], chosen[:, :width])
-            return np.where(mask, every[rows, kept], 0.0)
-        of_pos, of_neg = self._tables.advantages(self._kind, self._pos, self._neg, correct.sum(axis=1))
-        return np.where(mask, np.where(correct, of_pos[:, None], of_neg[:, None]), 0.0)
+        if not self._shaped or of_rewards is None:
+            return advantages
+        rows = np.arange(self.prompts)[:, None]
+        scored = (self._status == _kernels.CORRECT) | (self._status == _kernels.INCORRECT)
+        width = int(self._spent.max(initial=1))
+        chosen = np.zeros_like(scored)
+        chosen[np.broadcast_to(rows, kept.shape)[mask], kept[mask]] = True
+        every = of_rewards(self._rewards[:, :width], scored[:, :width], chosen[:, :width])
+        return np.where(mask, every[rows, kept], 0.0)
 
     def _resolved(self) -> BoolArray:
         return np.asarray(self._tables.resolved[self._kind, self._pos, self._neg] & (self._rounds > 0))

@@ -75,7 +75,7 @@ def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
             elif other in stack:
                 low[name] = min(low[name], index[other])
         if low[name] == index[name]:
-            part = []
+            part: list[str] = []
             while not part or part[-1] != name:
                 part.append(stack.pop())
             if len(part) > 1:
@@ -143,8 +143,9 @@ def test_nothing_asks_a_rule_after_compilation() -> None:
     for name, path in sources():
         if name.startswith("ada_bandit.") and name.split(".")[-1] not in COMPILATION:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RULE_CALLS:
-                    # Text is split as well, without counts.
-                    if node.func.attr != "split" or len(node.args) == 3:
-                        asked.append(f"{name}:{node.lineno}: {ast.unparse(node.func)}")
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                    continue
+                # Text is split as well, without counts.
+                if node.func.attr in RULE_CALLS and (node.func.attr != "split" or len(node.args) == 3):
+                    asked.append(f"{name}:{node.lineno}: {ast.unparse(node.func)}")
     assert asked == []

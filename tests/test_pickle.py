@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ada_bandit import Beta, EmpiricalBayes, Policy, Rounds, ScoreModel, bayes_policy, exit_rule
+from ada_bandit import Beta, EmpiricalBayes, Policy, Positive, Rounds, ScoreModel, bayes_policy, exit_rule
 from ada_bandit.advantages import Calibrated
 from ada_bandit.laws import Grid, Mixture
 from ada_bandit.presets import PRESETS
@@ -22,6 +22,13 @@ def streak(pos: np.ndarray, neg: np.ndarray, *, length: int = 3) -> np.ndarray:
     return (pos >= length) | (neg >= length)
 
 
+SEEN = """
+from ada_bandit import exit_rule
+
+@exit_rule
+def seen(pos, neg, *, most=5):
+    return pos + neg >= most
+"""
 BUDGET = Rounds(samples=2, rounds=8)
 RATES = Grid(np.linspace(0.01, 0.99, 129))
 POLICIES = {
@@ -29,7 +36,7 @@ POLICIES = {
     "user rule": Policy(streak, BUDGET, 4),
     "user rule with options, combined": Policy(streak.with_options(length=5) & ~streak, BUDGET, 4),
     "posterior": Policy(Posterior(0.2, 0.8, prior=Mixture((Beta(1, 2), RATES), (0.5, 0.5))), BUDGET, 4),
-    "calibrated": Policy("positive", BUDGET, 4, advantage=Calibrated("mean", RATES)),
+    "calibrated": Policy(Positive(1), BUDGET, 4, advantage=Calibrated("mean", RATES)),
     "bayes, K = 128": bayes_policy(Beta(0.5, 1), ScoreModel(noise_ratio=10.0), max_samples=128),
     "bayes, split": bayes_policy(Beta(1, 1), ScoreModel(update_cost=0.5), samples=2, max_samples=16, group_size=4),
     "learned": EmpiricalBayes(model=ScoreModel(noise_ratio=2.0), max_samples=128).policy,
@@ -66,9 +73,7 @@ def test_what_a_policy_prints_is_short(name: str) -> None:
 
 def test_policies_reach_spawned_processes_and_joblib(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
-    file.write_text(
-        "from ada_bandit import exit_rule\n\n@exit_rule\ndef seen(pos, neg, *, most=5):\n    return pos + neg >= most\n"
-    )
+    file.write_text(SEEN)
     policies = [
         Policy(streak, BUDGET, 4),
         read_policy(f"{file}:seen,most=3,rounds=2"),
@@ -84,7 +89,7 @@ def test_policies_reach_spawned_processes_and_joblib(tmp_path: Path) -> None:
 
 def test_a_rule_of_a_file_needs_the_file_no_more_once_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
-    file.write_text("from ada_bandit import exit_rule\n\n@exit_rule\ndef seen(pos, neg):\n    return pos + neg >= 5\n")
+    file.write_text(SEEN)
     rule = load_rules([file])["seen"]
     data = pickle.dumps(Policy(rule, BUDGET, 4))
     file.unlink()

@@ -141,7 +141,7 @@ def test_mistakes_in_rules_files(rules: Path, tmp_path: Path) -> None:
             read_policy(spec)
     other = tmp_path / "other.py"
     other.write_text(RULES.replace("least=1", "least=2"), encoding="utf-8")
-    with pytest.raises(InputError, match="the rule 'mixed' of .*other.py' has the name of a rule of another file"):
+    with pytest.raises(InputError, match=r"the rule 'mixed' of .*other.py' has the name of a rule of another file"):
         load_rules([rules, other])
     for text, message in {
         "x = 1\n": "defines no exit rule",
@@ -156,11 +156,9 @@ def test_mistakes_in_rules_files(rules: Path, tmp_path: Path) -> None:
 
 def test_a_faulty_rule_is_told_when_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
-    file.write_text(
-        "from ada_bandit import exit_rule\n\n@exit_rule\ndef own(pos, neg):\n    return pos >= 1 and neg >= 1\n"
-    )
+    file.write_text(RULES.replace("(pos >= least) & (neg >= least)", "pos >= 1 and neg >= 1"))
     with pytest.raises(InputError, match=r"its exit rule raised ValueError: .*write it elementwise in \(pos, neg\)"):
-        read_policy(file)
+        read_policy(f"{file}:mixed")
 
 
 def test_options_of_a_learned_policy_are_checked() -> None:

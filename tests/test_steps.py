@@ -1,6 +1,6 @@
 """One protocol for what gives each step its allocator."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from ada_bandit.errors import InputError, ProtocolError
 from ada_bandit.steps import FixedPolicy, StepPolicy, as_step_policy
 from ada_bandit.uniforms import Stream
 
-STEPS = {
+STEPS: dict[str, Callable[[], StepPolicy]] = {
     "fixed": lambda: FixedPolicy(Policy.preset("reinforce-ada-balance")),
     "fixed with a memory": lambda: FixedPolicy(Policy.preset("mopps", wanted=4), PassRateMemory()),
     "learned": lambda: EmpiricalBayes(model=ScoreModel(noise_ratio=5.0), samples=2, max_samples=8, refit_every=1),
@@ -78,12 +78,12 @@ def test_a_step_that_has_not_ended_is_not_observed() -> None:
 
 @pytest.mark.parametrize("policy", ["grpo", None, 4, object()])
 def test_what_is_no_policy(policy: object) -> None:
-    with pytest.raises(InputError, match="policy must be a Policy or a step policy, such as EmpiricalBayes; got"):
+    with pytest.raises(InputError, match=r"policy must be a Policy or a step policy, such as EmpiricalBayes; got"):
         as_step_policy(policy)  # type: ignore[arg-type]
 
 
 def test_what_is_no_memory() -> None:
-    with pytest.raises(InputError, match="memory must be a PassRateMemory; got 0.9"):
+    with pytest.raises(InputError, match=r"memory must be a PassRateMemory; got 0\.9"):
         as_step_policy(Policy.preset("grpo"), 0.9)  # type: ignore[arg-type]
 
 

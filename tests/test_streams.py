@@ -1,6 +1,7 @@
 """Streams of uniforms: one list, and no two purposes share numbers."""
 
 import ast
+from itertools import pairwise
 from pathlib import Path
 
 from ada_bandit.streams import TOKEN_POSITIONS, Stream
@@ -11,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 def test_no_two_streams_overlap() -> None:
     spans = sorted((int(each), int(each) + (TOKEN_POSITIONS if each is Stream.TOKENS else 1)) for each in Stream)
     assert len(spans) == len(Stream) >= 14
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False)), spans
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans)), spans
     assert spans[0][0] >= 0
     assert spans[-1][1] <= 2**32
 
@@ -28,8 +29,9 @@ def test_streams_are_numbered_in_the_list_alone() -> None:
     for package in ("ada_bandit", "sim", "llm", "paper"):
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-                if named and node.func.id in ("uniform", "uniform_rows") and len(node.args) > 1:
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                    continue
+                if node.func.id in ("uniform", "uniform_rows") and len(node.args) > 1:
                     stream = ast.unparse(node.args[1])
                     if not stream.startswith("Stream.") and stream != "stream":
                         numbered.append(f"{path.relative_to(ROOT)}:{node.lineno}: {stream}")
