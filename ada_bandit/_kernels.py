@@ -222,6 +222,8 @@ def take_replies(
     spent: IntArray,
     pos: IntArray,
     neg: IntArray,
+    lost: IntArray,
+    replaced: IntArray,
     wanted: IntArray,
     ready: IntArray,
 ) -> tuple[int, int]:
@@ -234,23 +236,32 @@ def take_replies(
     draws, kind
         ``[kind, pos, neg]`` draws tables, and ``[prompt]`` which one is the prompt's.
     status, stored
-        Flat, ``[prompt * K + draw]``, updated.
-    waiting, spent, pos, neg, wanted
-        ``[prompt]`` responses outstanding, asked for, correct, incorrect, and to ask for next; updated.
+        Flat, ``[prompt * width + draw]``, where a width is K and the most replacements; updated.
+    waiting, spent, pos, neg, lost, replaced, wanted
+        ``[prompt]`` responses outstanding, asked for, correct, incorrect, without a score, asked for as a
+        replacement of these, and to ask for next; updated.
     ready
         ``[reply]`` written: the prompts that became ready.
     """
     most = draws.shape[1] - 1
+    width = status.size // max(waiting.size, 1)
     found, exited = 0, 0
     for i in range(ids.size):
-        prompt = ids[i] // most
+        prompt = ids[i] // width
         status[ids[i]] = outcome[i]
         stored[ids[i]] = rewards[i]
         pos[prompt] += outcome[i] == CORRECT
         neg[prompt] += outcome[i] == INCORRECT
+        lost[prompt] += outcome[i] == UNSCORED
         waiting[prompt] -= 1
         if waiting[prompt] == 0:
-            wanted[prompt] = min(draws[kind[prompt], pos[prompt], neg[prompt]], most - spent[prompt])
+            again = min(lost[prompt], width - most) - replaced[prompt]
+            if again > 0:
+                replaced[prompt] += again
+                wanted[prompt] = again
+            else:
+                left = most + replaced[prompt] - spent[prompt]
+                wanted[prompt] = min(draws[kind[prompt], pos[prompt], neg[prompt]], left)
             if wanted[prompt] > 0:
                 ready[found] = prompt
                 found += 1

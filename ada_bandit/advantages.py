@@ -7,6 +7,7 @@ leave-one-out) also apply to shaped rewards as they are; the others weigh correc
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -68,6 +69,8 @@ class Advantage(ABC):
     name: ClassVar[str]
     uses_rewards: ClassVar[bool] = True
     """Whether the rule is a function of rewards, so that shaped rewards apply as they are."""
+    least_reward: ClassVar[float] = -math.inf
+    """The least reward that the rule has a meaning for."""
     needs_paths: ClassVar[bool] = False
     """Whether the rule depends on how the draws table leads to a cell, and so needs one."""
 
@@ -248,6 +251,7 @@ class MaxRL(Advantage):
     """
 
     name: ClassVar[str] = "max_rl"
+    least_reward: ClassVar[float] = 0.0
     power: float = 1.0
     """Power of the mean, at least 0."""
     eps: float = 1e-6
@@ -270,12 +274,7 @@ class MaxRL(Advantage):
         return (1.0 - mean) / scale, (0.0 - mean) / scale
 
     def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:
-        every = scored if self.pool else kept
-        low = float(np.min(rewards, where=every, initial=0.0))
-        if low < 0:
-            msg = f"the advantage 'max_rl' divides by the mean reward, so rewards must be at least 0; got {low!r}"
-            raise InputError(msg)
-        mean = _mean(rewards, every)
+        mean = _mean(rewards, scored if self.pool else kept)
         return np.asarray((rewards - mean) / self._scale(mean))
 
     def _scale(self, mean: FloatArray) -> FloatArray:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,18 @@ import numpy.typing as npt
 from ada_bandit import _kernels
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.budgets import BatchBudget, BatchState
-from ada_bandit.errors import InputError, ProtocolError, check_count, preview
+from ada_bandit.columns import id_column, number_column
+from ada_bandit.errors import AdaBanditError, InputError, ProtocolError, check_count, check_number, preview
 from ada_bandit.history import History
-from ada_bandit.policy import Policy, check_is_policy
+from ada_bandit.policy import AnyPolicy, Blend, Policy, check_together
 from ada_bandit.tables import Tables
 from ada_bandit.uniforms import Stream, check_seed, uniform
 
-__all__ = ["Allocator", "Groups", "Request"]
+__all__ = ["Allocator", "Groups", "Request", "UnscoredError"]
+
+
+class UnscoredError(AdaBanditError, RuntimeError):
+    """More responses are without a score than a run puts up with: the verifier may be down."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +70,9 @@ class Groups:
     """`[prompt]` Whether the exit rule held at the exit."""
     signal: BoolArray
     """`[prompt]` Whether the group holds both classes."""
+    silent: BoolArray
+    """`[prompt]` Whether no row of the group has an advantage by its correctness: `Policy.no_signal` says what then
+    becomes of it. A group that the policy leaves out is silent and has no rows."""
     pos: IntArray
     """`[prompt]` Correct responses of the pool."""
     neg: IntArray
@@ -87,7 +96,10 @@ class Allocator:
         (`ada_bandit.memory.PassRateMemory.recall`); nothing unless given.
     kind
         ``[prompt]`` which of several policies is the prompt's, such as one for each state of
-        knowledge; the first unless given.
+        knowledge; the first unless given, and drawn by the seed where the policy is a `Blend`.
+    max_unscored
+        Share of responses without a score, in [0, 1], above which `ask` raises `UnscoredError` instead
+        of spending more; any share is put up with unless given. May be set later.
 
     Raises
     ------
@@ -107,12 +119,13 @@ class Allocator:
 
     def __init__(
         self,
-        policy: Policy | Sequence[Policy],
+        policy: AnyPolicy | Sequence[Policy],
         prompts: int,
         seed: int = 0,
         *,
         history: History | None = None,
         kind: npt.ArrayLike | None = None,
+        max_unscored: float = 1.0,
     ) -> None:
         self.policies = _check_policies(policy)
         if isinstance(prompts, (list, tuple, np.ndarray)):
@@ -125,15 +138,23 @@ class Allocator:
         self.seed = int(check_seed(seed))
         self._tables = _Stack([each.tables for each in self.policies])
         self._most = self.policy.budget.max_samples
+        self._width = self._most + self.policy.budget.replacements
+        self.max_unscored = check_number("max_unscored", max_unscored, 0, 1)
+        if isinstance(policy, Blend) and kind is None:
+            kind = (uniform(self.seed, Stream.KIND, np.arange(self.prompts), 0) < policy.weight).astype(np.int64)
+        self._label = policy.label if isinstance(policy, Blend) else self.policy.label
         self._kind = self._check_kind(kind)
         self._history = History.empty(self.prompts) if history is None else history
         if self._history.pos.size != self.prompts:
             msg = f"history must hold every prompt; got {self._history.pos.size} for {self.prompts} prompts"
             raise InputError(msg)
-        shape = (self.prompts, self._most)
+        shape = (self.prompts, self._width)
         self._status = np.full(shape, _kernels.UNASKED, dtype=np.uint8)
         self._rewards = np.zeros(shape)
-        self._waiting, self._spent, self._pos, self._neg, self._rounds = np.zeros((5, self.prompts), dtype=np.int64)
+        self._waiting, self._spent, self._rounds = np.zeros((3, self.prompts), dtype=np.int64)
+        self._pos, self._neg, self._lost = np.zeros((3, self.prompts), dtype=np.int64)
+        # Responses asked for that replace others, those to be asked for next included; and asked for by the budget.
+        self._replaced, self._budgeted = np.zeros((2, self.prompts), dtype=np.int64)
         self._shaped = False
         self._asked_rounds = 0
         self._plan()
@@ -156,7 +177,7 @@ class Allocator:
     def _plan(self) -> None:
         """Set what every prompt wants next, when no response is outstanding: at the start, and after a restart."""
         budget = self.policy.budget
-        left = self._most - self._spent
+        left = self._most + self._replaced - self._spent
         if isinstance(budget, BatchBudget):
             wanted = np.asarray(budget.counts(self._batch_state()))
             if (
@@ -177,35 +198,64 @@ class Allocator:
         return BatchState(
             pos=self._pos.copy(),
             neg=self._neg.copy(),
-            spent=self._spent.copy(),
+            spent=self._spent - self._replaced,
             round=self._asked_rounds,
             history=self._history,
             group_size=self.policy.n,
             uniforms=partial(uniform, self.seed, Stream.SELECT, np.arange(self.prompts)),
         )
 
-    def ask(self) -> Request:
+    def ask(self, *, again: bool = False) -> Request:
         """Return the responses that are wanted now: of every prompt that is ready.
 
         A prompt is ready when none of its responses is outstanding and it has not exited. It
-        wants what the draws table says at its cell, and at most what is left of its budget. No
-        id is ever returned twice. An empty request means that every running prompt waits for
+        wants what the draws table says at its cell, and at most what is left of its budget; first,
+        where the budget replaces them, as many responses as got no score. No id is ever returned
+        twice, unless it is asked for again. An empty request means that every running prompt waits for
         replies, or that all have exited; `done` tells which.
+
+        Parameters
+        ----------
+        again
+            Return what was asked for and not told yet, and nothing else: what a run that was
+            restarted in the middle of a round has to generate once more.
+
+        Raises
+        ------
+        UnscoredError
+            If more than `max_unscored` of the responses that were told so far have no score.
         """
+        if again:
+            ids = self.outstanding
+            return Request(ids, *np.divmod(ids, self._width))
+        self._check_unscored()
         ready = np.sort(np.concatenate(self._ready))
         counts = self._wanted[ready]
         prompts = np.repeat(ready, counts)
         ends = np.cumsum(counts)
         draws = np.arange(prompts.size) - np.repeat(ends - counts - self._spent[ready], counts)
-        ids = prompts * self._most + draws
+        ids = prompts * self._width + draws
         self._status.ravel()[ids] = _kernels.OUTSTANDING
         self._waiting[ready] = counts
         self._spent[ready] += counts
         self._rounds[ready] += 1
         self._wanted[ready] = 0
         self._ready = [ready[:0]]
-        self._asked_rounds += ready.size > 0
+        budgeted = self._spent - self._replaced
+        # A round that only replaces what got no score is none of the budget's.
+        self._asked_rounds += bool((budgeted[ready] > self._budgeted[ready]).any())
+        self._budgeted[ready] = budgeted[ready]
         return Request(ids, prompts, draws)
+
+    def _check_unscored(self) -> None:
+        lost, told = int(self._lost.sum()), int(self._spent.sum() - self._waiting.sum())
+        if lost > self.max_unscored * told:
+            msg = (
+                f"{lost} of the {told} responses told so far have no score ({100 * lost / told:.0f} %), more than "
+                f"max_unscored = {self.max_unscored:g} allows: is the verifier down? Nothing more was asked for; mend "
+                "it and go on, or raise max_unscored"
+            )
+            raise UnscoredError(msg)
 
     def tell(
         self,
@@ -232,14 +282,8 @@ class Allocator:
             If an id is unknown, was told before or stands twice in the call, or if the lengths
             differ or a value can't be used. Nothing is taken from such a call.
         """
-        id_array = np.atleast_1d(np.asarray(ids))
-        if id_array.size == 0:
-            id_array = id_array.astype(np.int64)
-        if id_array.dtype.kind not in "iu" or id_array.ndim != 1:
-            msg = f"ids must be one row of whole numbers from ask(); got {preview(ids)}"
-            raise InputError(msg)
-        id_array = id_array.astype(np.int64)
-        values = self._column("rewards", rewards, id_array.size)
+        id_array = id_column(ids)
+        values = number_column("rewards", rewards, id_array.size)
         if np.isinf(values).any():
             first = int(np.nonzero(np.isinf(values))[0][0])
             msg = (
@@ -248,10 +292,18 @@ class Allocator:
             )
             raise InputError(msg)
         scored = ~np.isnan(values)
+        if (values < self._tables.least_reward).any():
+            first = int(np.nonzero(values < self._tables.least_reward)[0][0])
+            msg = (
+                f"the advantage {self.policy.advantage.name!r} has no meaning for rewards below "
+                f"{self._tables.least_reward:g}; got {values[first]:g} for id {id_array[first]}. Tell rewards of 0 and "
+                "1, such as (reward + 1) / 2 for -1 and 1"
+            )
+            raise InputError(msg)
         if correct is None:
             is_correct = values > self.policy.threshold
         else:
-            flags = self._column("correct", correct, id_array.size)
+            flags = number_column("correct", correct, id_array.size)
             wrong = scored & (flags != 0) & (flags != 1)
             if wrong.any():
                 first = int(np.nonzero(wrong)[0][0])
@@ -278,6 +330,8 @@ class Allocator:
             self._spent,
             self._pos,
             self._neg,
+            self._lost,
+            self._replaced,
             self._wanted,
             ready,
         )
@@ -293,10 +347,22 @@ class Allocator:
         """Whether every prompt has exited and no response is outstanding."""
         return self._running == 0
 
+    def locate(self, ids: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+        """Return the prompts and draws of ids, ``[id]`` each, as the request that gave them had them."""
+        prompts, draws = np.divmod(id_column(ids), self._width)
+        return prompts, draws
+
     @property
     def outstanding(self) -> IntArray:
         """`[response]` Ids that were asked for and not told yet."""
         return np.asarray(np.nonzero(self._status.ravel() == _kernels.OUTSTANDING)[0], dtype=np.int64)
+
+    def fingerprint(self) -> str:
+        """Return what tells this step from others: a digest of the seed and of every response's outcome."""
+        digest = sha256(f"{self.seed} {self._width}".encode())
+        digest.update(self._kind.tobytes())
+        digest.update(self._status.tobytes())
+        return digest.hexdigest()[:32]
 
     def pools(self) -> tuple[IntArray, IntArray]:
         """Return the correct and the incorrect responses of each prompt so far, ``[prompt]`` each."""
@@ -313,25 +379,46 @@ class Allocator:
         if not self.done:
             missing = self.outstanding
             waiting = f"ids {_some(missing)} have not been told" if missing.size else "ask() has more to ask for"
-            msg = f"{self._running} of {self.prompts} prompts are still running: {waiting}. Go on with ask and tell"
+            remedy = "Tell them (ask(again=True) returns them once more)" if missing.size else "Go on with ask and tell"
+            msg = f"{self._running} of {self.prompts} prompts are still running: {waiting}. {remedy}"
             raise ProtocolError(msg)
         kept = self._select()
+        keep_pos = self._kept_positives(kept)
+        silent, of_pos, of_neg = (self._of_split(name, keep_pos) for name in ("silent", "adv_pos", "adv_neg"))
+        if self.policy.no_signal == "leave_out":
+            kept[silent] = -1
         ids = np.empty_like(kept)
         mask, correct = np.empty((2, *kept.shape), dtype=np.bool_)
         rewards, advantages = np.empty((2, *kept.shape))
-        of_pos, of_neg = self._tables.advantages(self._kind, self._pos, self._neg, self._kept_positives(kept))
         _kernels.fill_groups(kept, self._status, self._rewards, of_pos, of_neg, ids, mask, rewards, correct, advantages)
+        advantages = self._of_rewards(kept, mask, advantages)
+        if self.policy.no_signal == "mask":
+            advantages[silent] = 0
         return Groups(
             ids=ids,
             mask=mask,
             rewards=rewards,
-            advantages=self._of_rewards(kept, mask, advantages),
+            advantages=advantages,
             correct=correct,
             resolved=self._resolved(),
             signal=_both_classes(mask, correct),
+            silent=silent,
             pos=self._pos.copy(),
             neg=self._neg.copy(),
         )
+
+    def _of_split(self, name: str, keep_pos: IntArray) -> Any:
+        """Return a table's entry at the prompt's cell and number of kept positives, ``[prompt]``."""
+        entries: Any = None
+        for kind, policy in enumerate(self.policies):
+            mine = slice(None) if len(self.policies) == 1 else self._kind == kind
+            table = getattr(policy.tables, name)
+            cell = (self._pos[mine], self._neg[mine])
+            values = table[(np.minimum(keep_pos[mine], len(table) - 1), *cell) if self._tables.random_split else cell]
+            if entries is None:
+                entries = np.empty(self.prompts, dtype=table.dtype)
+            entries[mine] = values
+        return entries
 
     def _select(self) -> IntArray:
         """Return the kept draws, ``[prompt, slot]``, -1 beyond a group's rows."""
@@ -377,17 +464,20 @@ class Allocator:
         return np.asarray(self._tables.resolved[self._kind, self._pos, self._neg] & (self._rounds > 0))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state: plain values and arrays, restored by `load_state_dict`, also in the middle of a step."""
+        """Return the state as plain values that JSON keeps, restored by `load_state_dict`, also in mid-step."""
         asked = np.nonzero(self._status.ravel())[0]
+        rewards = self._rewards.ravel()[asked]
+        renewing = (self._wanted > 0) & (self._spent + self._wanted - self._replaced == self._budgeted)
         return {
             "policies": [policy.to_dict() for policy in self.policies],
             "prompts": self.prompts,
             "seed": self.seed,
-            "kind": self._kind.copy(),
-            "ids": asked,
-            "status": self._status.ravel()[asked],
-            "rewards": self._rewards.ravel()[asked],
-            "rounds": self._rounds.copy(),
+            "kind": self._kind.tolist(),
+            "ids": asked.tolist(),
+            "status": self._status.ravel()[asked].tolist(),
+            "rewards": [None if math.isnan(reward) else reward for reward in rewards.tolist()],
+            "rounds": self._rounds.tolist(),
+            "replaced": (self._replaced - np.where(renewing, self._wanted, 0)).tolist(),
             "asked_rounds": self._asked_rounds,
             "history": self._history.to_dict(),
             "shaped": self._shaped,
@@ -412,7 +502,7 @@ class Allocator:
             ("seed", self.seed),
             ("kind", self._kind.tolist()),
         ):
-            theirs = np.asarray(state[key]).tolist() if key == "kind" else state[key]
+            theirs = np.asarray(state[key], dtype=np.int64).tolist() if key == "kind" else state[key]
             if key == "policies":
                 theirs = [{**policy, "name": ""} for policy in theirs]
             if theirs != ours:
@@ -422,27 +512,36 @@ class Allocator:
                     f"{preview(our)} here; build the allocator with the state's {key}"
                 )
                 raise InputError(msg)
-        ids, status = np.asarray(state["ids"]), np.asarray(state["status"], dtype=np.uint8)
+        ids = np.asarray(state["ids"], dtype=np.int64)
         self._status[:] = _kernels.UNASKED
-        self._status.ravel()[ids] = status
+        self._status.ravel()[ids] = np.asarray(state["status"], dtype=np.uint8)
         self._rewards[:] = 0
-        self._rewards.ravel()[ids] = np.asarray(state["rewards"])
+        self._rewards.ravel()[ids] = np.asarray(state["rewards"], dtype=np.float64)
         self._rounds[:] = np.asarray(state["rounds"])
         self._shaped = bool(state["shaped"])
         self._spent[:] = (self._status != _kernels.UNASKED).sum(axis=1)
         self._waiting[:] = (self._status == _kernels.OUTSTANDING).sum(axis=1)
         self._pos[:] = (self._status == _kernels.CORRECT).sum(axis=1)
         self._neg[:] = (self._status == _kernels.INCORRECT).sum(axis=1)
+        self._lost[:] = (self._status == _kernels.UNSCORED).sum(axis=1)
+        self._replaced[:] = np.asarray(state["replaced"])
+        self._budgeted[:] = self._spent - self._replaced
         self._asked_rounds = int(state["asked_rounds"])
         self._history = History.from_dict(state["history"])
-        if isinstance(self.policy.budget, BatchBudget) and self._waiting.any():
-            self._wanted = np.zeros_like(self._spent)
-            self._ready = [self._wanted[:0]]
-            self._running = int(np.count_nonzero(self._waiting))
-            return
-        self._plan()
+        self._resume()
+
+    def _resume(self) -> None:
+        """Set what every prompt wants next, from its counts and what it waits for."""
         waits = self._waiting > 0
-        self._wanted[waits] = 0
+        again = np.where(waits, 0, np.minimum(self._lost, self._width - self._most) - self._replaced)
+        again = np.maximum(again, 0)
+        self._replaced += again
+        if isinstance(self.policy.budget, BatchBudget) and (waits.any() or again.any()):
+            # Only when the round is complete can the batch say whether there is another one.
+            self._wanted = again
+        else:
+            self._plan()
+            self._wanted = np.where(again > 0, again, np.where(waits, 0, self._wanted))
         self._ready = [np.nonzero(self._wanted)[0]]
         self._running = int(np.count_nonzero((self._wanted > 0) | waits))
 
@@ -454,40 +553,56 @@ class Allocator:
         dict
             ``prompts``, ``responses`` (asked for), ``responses_per_prompt``, ``rounds`` (the most
             of any prompt, or of the batch where the budget is shared), ``mean_rounds``; counts of
-            prompts ``running``, ``resolved``, ``exhausted``, ``no_signal``,
-            ``unresolved_no_positive``, ``unresolved_no_negative``; ``signal_fraction``;
-            ``plain_no_signal``, how many prompts n plain draws would have left without signal, and
-            ``pass_rate``, both estimated without stopping bias and NaN while prompts are running or
-            where there is no such estimate; ``unscored`` and ``outstanding`` responses.
+            prompts ``unsampled`` (no response was asked for; they are in none of the counts below),
+            ``running``, ``resolved``, ``exhausted``, ``no_signal``, ``silent`` (no advantage by
+            correctness), ``left_out`` and ``masked`` (silent, and what the policy makes of it),
+            ``unresolved_no_positive``, ``unresolved_no_negative``; ``signal_fraction`` of the sampled
+            prompts, NaN where there is none; ``plain_no_signal``, how many prompts n plain draws would
+            have left without signal, and ``pass_rate``, both estimated without stopping bias and NaN
+            while prompts are running or where there is no such estimate; ``unscored``, ``replaced``
+            (asked for because another one got no score) and ``outstanding`` responses,
+            ``unscored_fraction`` of the responses told.
         """
         tables, cell = self._tables, (self._kind, self._pos, self._neg)
         exited = (self._waiting == 0) & (self._wanted == 0)
         if tables.shared and not self.done:
             # What the next round brings a prompt is known only when this one has ended.
             exited[:] = False
+        sampled = self._spent > 0
+        unsampled = int((exited & ~sampled).sum())
+        exited &= sampled
         resolved = exited & self._resolved()
         kept = self._select()
         mask = kept >= 0
         correct = mask & (self._status[np.arange(self.prompts)[:, None], kept] == _kernels.CORRECT)
         signal = _both_classes(mask, correct) & exited
-        finished = self.done and self.prompts > 0
-        count = max(self.prompts, 1)
+        silent = int((exited & self._of_split("silent", correct.sum(axis=1))).sum())
+        finished = self.done and bool(sampled.any())
+        count, told = max(self.prompts, 1), int(self._spent.sum() - self._waiting.sum())
+        plain = self._plain_no_signal()[sampled].sum() if finished else math.nan
+        estimate = tables.estimate[cell][sampled].mean() if finished else math.nan
         return {
             "prompts": self.prompts,
             "responses": int(self._spent.sum()),
             "responses_per_prompt": float(self._spent.sum() / count),
             "rounds": self._asked_rounds if tables.shared else int(self._rounds.max(initial=0)),
             "mean_rounds": float(self._rounds.sum() / count),
-            "running": int(self.prompts - exited.sum()),
+            "unsampled": unsampled,
+            "running": int(self.prompts - unsampled - exited.sum()),
             "resolved": int(resolved.sum()),
             "exhausted": int((exited & ~resolved).sum()),
-            "signal_fraction": float(signal.sum() / count),
+            "signal_fraction": float(signal.sum() / sampled.sum()) if sampled.any() else math.nan,
             "no_signal": int((exited & ~signal).sum()),
-            "plain_no_signal": float(self._plain_no_signal().sum()) if finished else math.nan,
-            "pass_rate": float(tables.estimate[cell].mean()) if finished else math.nan,
+            "silent": silent,
+            "left_out": silent if self.policy.no_signal == "leave_out" else 0,
+            "masked": silent if self.policy.no_signal == "mask" else 0,
+            "plain_no_signal": float(plain),
+            "pass_rate": float(estimate),
             "unresolved_no_positive": int((exited & tables.short_of_positives[cell]).sum()),
             "unresolved_no_negative": int((exited & tables.short_of_negatives[cell]).sum()),
-            "unscored": int((self._status == _kernels.UNSCORED).sum()),
+            "unscored": int(self._lost.sum()),
+            "unscored_fraction": float(self._lost.sum() / told) if told else 0.0,
+            "replaced": int((self._spent - self._budgeted).sum()),
             "outstanding": int(self._waiting.sum()),
         }
 
@@ -513,56 +628,47 @@ class Allocator:
         m = self.metrics()
         if not self.prompts:
             return "0 prompts: nothing was asked for."
-        n, policy = self.policy.n, self.policy.label
-        share = 100 / self.prompts
+        n = self.policy.n
+        sampled = self.prompts - int(m["unsampled"])
+        share = 100 / max(sampled, 1)
         cost = f"{m['responses']} responses, {m['responses_per_prompt']:.2f} a prompt"
         rounds = f"in {m['rounds']} rounds ({m['mean_rounds']:.2f} a prompt)"
-        lines = [f"{self.prompts} prompts under {policy}: {cost}, {rounds}"]
+        lines = [f"{self.prompts} prompts under {self._label}: {cost}, {rounds}"]
         if m["running"]:
             lines.append(f"{m['running']} still running, {m['outstanding']} responses outstanding")
         short = f"{m['unresolved_no_positive']} for want of positives, {m['unresolved_no_negative']} of negatives"
         lines.append(f"exited: {m['resolved']} resolved, {m['exhausted']} exhausted ({short})")
-        without = f"without signal: {m['no_signal']} of {self.prompts} ({share * m['no_signal']:.1f} %)"
+        without = f"without signal: {m['no_signal']} of {sampled} ({share * m['no_signal']:.1f} %)"
         if not math.isnan(m["plain_no_signal"]):
             plain = m["plain_no_signal"]
             without += f"; {n} plain responses would have left about {plain:.0f} ({share * plain:.1f} %)"
         elif not m["running"] and not self._tables.shared:
             without += f"; what {n} plain responses would have left can't be told from rounds shorter than {n}"
         lines.append(without)
+        if m["left_out"]:
+            lines.append(f"left out, as nothing in them has an advantage by correctness: {m['left_out']} groups")
         budget = self.policy.budget
         if isinstance(budget, BatchBudget) and not m["running"]:
-            unsampled = int(np.count_nonzero(self._spent == 0))
-            if unsampled:
-                lines.append(f"not sampled: {unsampled} of {self.prompts}")
+            if m["unsampled"]:
+                lines.append(f"not sampled: {m['unsampled']} of {self.prompts}")
             if missing := budget.shortfall(self._batch_state()):
                 lines.append(f"short of what was wanted: {missing}")
         if not math.isnan(m["pass_rate"]):
             lines.append(f"pool pass rate: {m['pass_rate']:.4f} (unbiased)")
         if m["unscored"]:
-            lines.append(f"unscored responses: {m['unscored']} ({100 * m['unscored'] / m['responses']:.1f} %)")
+            again = f"; {m['replaced']} were drawn in their place" if m["replaced"] else ""
+            lines.append(f"unscored responses: {m['unscored']} ({100 * m['unscored_fraction']:.1f} %){again}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         """Show what the allocator is and how far it has come."""
         state = "done" if self.done else f"{int(self._waiting.sum())} responses outstanding"
-        return f"Allocator({self.policy.label!r}, prompts={self.prompts}, seed={self.seed}): {state}"
+        return f"Allocator({self._label!r}, prompts={self.prompts}, seed={self.seed}): {state}"
 
     def _repr_html_(self) -> str:
         """Show the summary and the metrics in a notebook."""
         rows = "".join(f"<tr><td>{key}</td><td>{value:.6g}</td></tr>" for key, value in self.metrics().items())
         return f"<pre>{html.escape(self.summary())}</pre><table>{rows}</table>"
-
-    @staticmethod
-    def _column(name: str, values: npt.ArrayLike | Sequence[float | None], size: int) -> FloatArray:
-        try:
-            column = np.atleast_1d(np.asarray(values, dtype=np.float64))
-        except (TypeError, ValueError) as error:
-            msg = f"{name} must be numbers, one an id; got {preview(values)}"
-            raise InputError(msg) from error
-        if column.shape != (size,):
-            msg = f"{name} must be one an id; got {name} of shape {column.shape} for {size} ids"
-            raise InputError(msg)
-        return column
 
     def _wrong_id(self, ids: IntArray, at: int) -> InputError:
         number = int(ids[at])
@@ -574,31 +680,15 @@ class Allocator:
         return InputError(f"id {number} was told before; tell every id once. Nothing was taken")
 
 
-def _check_policies(policy: Policy | Sequence[Policy]) -> tuple[Policy, ...]:
+def _check_policies(policy: AnyPolicy | Sequence[Policy]) -> tuple[Policy, ...]:
+    if isinstance(policy, Blend):
+        return (policy.low, policy.high)
     policies = tuple(policy) if isinstance(policy, (list, tuple)) else (policy,)
-    for each in policies:
-        check_is_policy(each)
     if not policies:
         msg = "policy must be a Policy, or several of them; got none"
         raise InputError(msg)
-    first = policies[0]
-    for each in policies[1:]:
-        for what, ours, theirs in (
-            ("budget", first.budget, each.budget),
-            ("group_size", first.n, each.n),
-            ("kind of split", first.tables.random_split, each.tables.random_split),
-            ("advantage", _reward_advantage(first), _reward_advantage(each)),
-            ("threshold", first.threshold, each.threshold),
-        ):
-            if ours != theirs:
-                msg = f"policies of one step must share their {what}; got {preview(ours)} and {preview(theirs)}"
-                raise InputError(msg)
+    check_together(policies)
     return policies
-
-
-def _reward_advantage(policy: Policy) -> object:
-    """Return what policies of one step must share: a rule that applies to rewards as they are, options included."""
-    return policy.advantage if policy.advantage.uses_rewards else None
 
 
 def _first_difference(theirs: Any, ours: Any, where: str) -> tuple[str, Any, Any]:
@@ -622,7 +712,8 @@ class _Stack:
     def __init__(self, tables: Sequence[Tables]) -> None:
         self._tables = tables
         first = tables[0]
-        self.shared, self.random_split, self.of_rewards = first.shared, first.random_split, first.of_rewards
+        self.shared, self.random_split = first.shared, first.random_split
+        self.of_rewards, self.least_reward = first.of_rewards, first.least_reward
         self.draws = self._stacked("draws")
         self.resolved = self._stacked("resolved")
         self.keep = self._stacked("keep")
@@ -646,18 +737,6 @@ class _Stack:
         """NaN where the budget is shared: then no estimate is known to be free of bias."""
         stack = np.asarray(self._stacked("estimate"))
         return np.full_like(stack, np.nan) if self.shared else stack
-
-    def advantages(
-        self, kind: IntArray, pos: IntArray, neg: IntArray, keep_pos: IntArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the advantages of a kept positive and negative of every prompt, ``[prompt]`` each."""
-        of_pos, of_neg = np.zeros((2, kind.size))
-        for number, tables in enumerate(self._tables):
-            mine = slice(None) if len(self._tables) == 1 else kind == number
-            cell = (pos[mine], neg[mine])
-            at = (np.minimum(keep_pos[mine], len(tables.adv_pos) - 1), *cell) if tables.random_split else cell
-            of_pos[mine], of_neg[mine] = tables.adv_pos[at], tables.adv_neg[at]
-        return of_pos, of_neg
 
 
 def _both_classes(mask: BoolArray, correct: BoolArray) -> BoolArray:

@@ -7,8 +7,10 @@ into counts for the next round. Concrete ones are in `ada_bandit.shared`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +18,7 @@ import numpy as np
 
 from ada_bandit._parts import plain
 from ada_bandit._types import BoolArray, FloatArray, IntArray
-from ada_bandit.errors import InputError, check_count
+from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.history import History
 from ada_bandit.laws import Law
 
@@ -30,6 +32,8 @@ class Budget(ABC):
     """A schedule of round sizes for one prompt."""
 
     name: ClassVar[str]
+    replace: float = 0.0
+    """Share of `max_samples` that may be drawn on top, to replace responses without a score; in [0, 1]."""
 
     @property
     @abstractmethod
@@ -42,8 +46,19 @@ class Budget(ABC):
 
     @property
     def max_samples(self) -> int:
-        """K, the most responses a prompt may get."""
+        """K, the most responses a prompt may get, replacements aside."""
         return sum(self.sizes)
+
+    @property
+    def replacements(self) -> int:
+        """The most responses of a prompt that may be drawn to replace others that got no score."""
+        return math.ceil(self.replace * self.max_samples)
+
+    def with_replacement(self, share: float) -> Budget:
+        """Return the budget with another share of replacements."""
+        changed = copy(self)
+        object.__setattr__(changed, "replace", check_number("replace", share, 0, 1))
+        return changed
 
     def draws(self, resolved: BoolArray) -> IntArray:
         """Return the draws table ``[pos, neg]``: responses to ask for next, 0 where the prompt exits.
@@ -78,9 +93,9 @@ class BatchState:
     neg: IntArray
     """Incorrect responses so far in this step."""
     spent: IntArray
-    """Responses asked for so far in this step, those without a score included."""
+    """Responses asked for so far in this step, those without a score included, their replacements not."""
     round: int
-    """Rounds asked for so far."""
+    """Rounds of the budget so far; replacing what got no score is none."""
     history: History
     """What is known of the prompts from earlier steps."""
     group_size: int
@@ -122,7 +137,9 @@ class BatchBudget(Budget):
 
     def to_dict(self) -> dict[str, Any]:
         options = plain(self)
-        return {key: value.to_dict() if isinstance(value, Law) else value for key, value in options.items()}
+        return without_default(
+            {key: value.to_dict() if isinstance(value, Law) else value for key, value in options.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -134,8 +151,11 @@ class Rounds(Budget):
     """M, responses a round, at least 1."""
     rounds: int = 1
     """R, rounds at most, at least 1."""
+    replace: float = 0.0
+    """Share of M R that may be drawn on top, to replace responses without a score."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "replace", check_number("replace", self.replace, 0, 1))
         object.__setattr__(self, "samples", check_count("samples", self.samples))
         object.__setattr__(self, "rounds", check_count("rounds", self.rounds))
         if self.samples * self.rounds > MOST_SAMPLES:
@@ -150,7 +170,7 @@ class Rounds(Budget):
         return self.samples * self.rounds
 
     def to_dict(self) -> dict[str, Any]:
-        return plain(self)
+        return without_default(plain(self))
 
 
 @dataclass(frozen=True, init=False)
@@ -159,8 +179,10 @@ class Stages(Budget):
 
     name: ClassVar[str] = "stages"
     _sizes: tuple[int, ...]
+    replace: float = 0.0
+    """Share of the sum that may be drawn on top, to replace responses without a score."""
 
-    def __init__(self, sizes: Iterable[int]) -> None:
+    def __init__(self, sizes: Iterable[int], replace: float = 0.0) -> None:
         if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Iterable):
             msg = f"sizes must be a sequence of whole numbers, such as (8, 16); got {sizes!r}"
             raise InputError(msg)
@@ -169,15 +191,21 @@ class Stages(Budget):
             msg = "sizes must hold at least one stage, such as (8, 16); got an empty sequence"
             raise InputError(msg)
         object.__setattr__(self, "_sizes", values)
+        object.__setattr__(self, "replace", check_number("replace", replace, 0, 1))
         self._check_size()
 
     def __repr__(self) -> str:
         """Show the budget as it is written."""
-        return f"Stages({self.sizes})"
+        return f"Stages({self.sizes}{f', replace={self.replace}' if self.replace else ''})"
 
     @property
     def sizes(self) -> tuple[int, ...]:
         return self._sizes
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "sizes": list(self.sizes)}
+        return without_default({"name": self.name, "sizes": list(self.sizes), "replace": self.replace})
+
+
+def without_default(options: dict[str, Any]) -> dict[str, Any]:
+    """Return a budget's plain values without a share of replacements of 0."""
+    return {key: value for key, value in options.items() if key != "replace" or value}

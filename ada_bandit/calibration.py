@@ -15,7 +15,7 @@ from ada_bandit.exact import check_has_paths
 from ada_bandit.fit_weight import OnMiss, fit_weight
 from ada_bandit.laws import Law
 from ada_bandit.objectives import Objective
-from ada_bandit.policy import Policy
+from ada_bandit.policy import Policy, check_is_policy
 from ada_bandit.score_model import check_prior
 
 __all__ = ["Calibration", "calibrate"]
@@ -100,7 +100,7 @@ def calibrate(
     >>> calibration.exact, round(calibration.second_moment, 4)
     (True, 0.5751)
     """
-    sampling = check_has_paths(policy).sampling
+    sampling = check_has_paths(check_is_policy(policy)).sampling
     fitted = fit_weight(sampling, objective, check_prior(prior), tolerance, pass_rates=pass_rates, on_miss=on_miss)
     return Calibration(
         policy=policy.with_advantage(AdvantageTable(fitted.adv_pos, fitted.adv_neg)),

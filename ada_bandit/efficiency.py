@@ -23,12 +23,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ada_bandit._types import FloatArray
 from ada_bandit.exact import check_has_paths
 from ada_bandit.lattice import binomial_rows
 from ada_bandit.laws import Law
 from ada_bandit.objectives import objective_slope, quadrature_degree
-from ada_bandit.policy import Policy
+from ada_bandit.policy import AnyPolicy
 from ada_bandit.score_model import ScoreModel, check_prior
+from ada_bandit.tables import Tables
 from ada_bandit.verifier import PERFECT, VerifierNoise
 
 __all__ = ["Efficiency", "gradient_efficiency"]
@@ -51,7 +53,7 @@ class Efficiency:
 
 
 def gradient_efficiency(
-    policy: Policy, prior: Law, model: ScoreModel | None = None, verifier: VerifierNoise = PERFECT
+    policy: AnyPolicy, prior: Law, model: ScoreModel | None = None, verifier: VerifierNoise = PERFECT
 ) -> Efficiency:
     """Return the gradient efficiency of a policy on a pass-rate law, exactly.
 
@@ -86,9 +88,19 @@ def gradient_efficiency(
     >>> f"{gradient_efficiency(policy, Beta(0.5, 1), ScoreModel(noise_ratio=1.0)).value:.10f}"
     '0.0019662058'
     """
-    tables = check_has_paths(policy).tables
+    check_has_paths(policy)
     check_prior(prior)
     model = ScoreModel() if model is None else model
+    # Progress, noise and cost are means over prompts, and so over the policies that a prompt may get.
+    sums = sum(share * _sums(each.tables, prior, model, verifier) for share, each in policy.parts)
+    progress, noise, kept, samples = np.asarray(sums).tolist()
+    cost = samples + model.update_cost * kept
+    value = progress**2 / (noise * cost) if noise > 0 else 0.0
+    return Efficiency(value, progress, noise, cost, samples)
+
+
+def _sums(tables: Tables, prior: Law, model: ScoreModel, verifier: VerifierNoise) -> FloatArray:
+    """Return W, V, the mean number of kept responses with an advantage, and E[N]."""
     nu_pos, nu_neg = model.noise
     degree = quadrature_degree(tables.max_samples, model.objective) + _extra_degree(verifier)
     rates, weights = prior.quadrature(degree)
@@ -117,9 +129,7 @@ def gradient_efficiency(
         noise += float((keep_pos * adv_pos**2) @ (mass @ more_pos) + (keep_neg * adv_neg**2) @ (mass @ more_neg))
         kept += float(mass.sum(axis=1) @ (keep_pos * (adv_pos != 0) + keep_neg * (adv_neg != 0)))
     samples = float(weights @ (law.T @ (pos + neg)))
-    cost = samples + model.update_cost * kept
-    value = progress**2 / (noise * cost) if noise > 0 else 0.0
-    return Efficiency(value, progress, noise, cost, samples)
+    return np.array([progress, noise, kept, samples])
 
 
 def _extra_degree(verifier: VerifierNoise) -> int:

@@ -21,7 +21,7 @@ from ada_bandit.allocator import Allocator
 from ada_bandit.errors import InputError, check_count
 from ada_bandit.fitting import default_grid, fit_prior
 from ada_bandit.laws import Beta, Grid, Law, law_from_dict
-from ada_bandit.memory import PassRateMemory
+from ada_bandit.memory import STEPS, PassRateMemory, check_new, hashable
 from ada_bandit.optimal import Problem, ProblemOptions, common_price
 from ada_bandit.policy import Policy
 from ada_bandit.score_model import ScoreModel
@@ -66,7 +66,7 @@ class _Step:
             neg=np.array(data["neg"], dtype=np.int64),
             known_pos=np.array(data["known_pos"], dtype=np.float64),
             known_neg=np.array(data["known_neg"], dtype=np.float64),
-            keys=data["keys"],
+            keys=None if data["keys"] is None else [hashable(key) for key in data["keys"]],
         )
 
 
@@ -125,6 +125,7 @@ class EmpiricalBayes:
         self.steps = 0
         self._options = options
         self._pools: deque[_Step] = deque(maxlen=check_count("window", window))
+        self._seen: deque[str] = deque(maxlen=STEPS)
         self._problem = self._pose(self.prior)
         self._policy: Policy | None = None
 
@@ -178,7 +179,7 @@ class EmpiricalBayes:
         Raises
         ------
         ProtocolError
-            If a prompt of the step is still running.
+            If a prompt of the step is still running, or the step was observed before.
         InputError
             If a key stands twice, or there is not one a prompt, or none although the step was
             sampled by what the memory knew.
@@ -187,13 +188,16 @@ class EmpiricalBayes:
         if len(allocator.policies) > 1 and keys is None:
             msg = "this step was sampled by what the memory knew of its prompts; give observe the same keys, got None"
             raise InputError(msg)
+        fingerprint = allocator.fingerprint()
+        check_new(fingerprint, self._seen)
         pos, neg = allocator.pools()
         known = np.zeros((2, allocator.prompts))
         named = None
         if self.memory is not None and keys is not None:
             history = self.memory.recall(keys)
-            self.memory.update(keys, pos, neg)
+            self.memory.update(keys, pos, neg, step=fingerprint)
             known, named = np.stack([history.pos, history.neg]), list(keys)
+        self._seen.append(fingerprint)
         self._pools.append(_Step(pos, neg, known[0], known[1], named))
         self.steps += 1
         if self.steps % self.refit_every == 0:
@@ -252,11 +256,12 @@ class EmpiricalBayes:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state: plain values and arrays, restored by `load_state_dict`."""
+        """Return the state as plain values, restored by `load_state_dict`; JSON keeps it where it keeps the keys."""
         return {
             "prior": self.prior.to_dict(),
             "steps": self.steps,
             "pools": [step.to_dict() for step in self._pools],
+            "seen": list(self._seen),
             "memory": None if self.memory is None else self.memory.state_dict(),
         }
 
@@ -277,6 +282,7 @@ class EmpiricalBayes:
         self.steps = int(state["steps"])
         self._pools.clear()
         self._pools.extend(_Step.from_dict(step) for step in state["pools"])
+        self._seen = deque(state["seen"], maxlen=STEPS)
         self._problem, self._policy = self._pose(self.prior), None
 
 

@@ -25,7 +25,7 @@ from ada_bandit.errors import InputError, check_pass_rates
 from ada_bandit.exact import check_has_paths
 from ada_bandit.lattice import binomial_rows, diagonal, pool_mean_estimate
 from ada_bandit.laws import Beta, Law
-from ada_bandit.policy import Policy
+from ada_bandit.policy import Policy, check_is_policy
 from ada_bandit.sampling import SamplingTables
 from ada_bandit.score_model import ScoreModel, check_prior
 
@@ -128,7 +128,7 @@ def compare_estimators(
     unbiased        0.0185 0.925 2.425
     posterior_mean  0.0165 0.932 2.337
     """
-    tables = check_has_paths(policy).sampling
+    tables = check_has_paths(check_is_policy(policy)).sampling
     rates = check_pass_rates(pass_rates)
     flat = rates.ravel()
     noise = (ScoreModel() if model is None else model).noise

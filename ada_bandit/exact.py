@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ from ada_bandit.errors import InputError, check_pass_rates
 from ada_bandit.gradient import weight_coefficients
 from ada_bandit.lattice import binomial_rows, diagonal
 from ada_bandit.laws import Law
-from ada_bandit.policy import Policy, check_is_policy
+from ada_bandit.policy import AnyPolicy, Blend, check_is_policy
 from ada_bandit.tables import Tables
 from ada_bandit.verifier import PERFECT, VerifierNoise
 
@@ -41,7 +42,7 @@ _CHUNK = 4096
 class Analysis:
     """What a policy does at given pass rates, exactly; float64 arrays shaped like `pass_rates`."""
 
-    policy: Policy
+    policy: AnyPolicy
     """The policy that was analysed."""
     pass_rates: FloatArray
     """p."""
@@ -67,6 +68,9 @@ class Analysis:
     """Mean number of kept responses that are incorrect and were taken for correct; 0 for a perfect verifier."""
     kept_false_negatives: FloatArray
     """Mean number of kept responses that are correct and were taken for incorrect."""
+    rows_in_loss: FloatArray
+    """Mean number of rows that count in the denominator of a mean over rows: all kept ones, or those of groups that
+    aren't silent where the policy leaves silent ones out."""
     verifier: VerifierNoise = PERFECT
     """How often the verifier errs."""
 
@@ -83,17 +87,17 @@ class Analysis:
     @cached_property
     def exit_law(self) -> dict[tuple[int, int], FloatArray]:
         """Chance to exit at (pos, neg) by cell, each shaped like `pass_rates`; they sum to 1."""
-        tables = self.policy.tables
-        rows = binomial_rows(self.reward_rates.ravel(), tables.max_samples)
-        law = {}
-        for total, pmf in enumerate(rows):
-            for pos in np.nonzero(np.diagonal(tables.exits[: total + 1, : total + 1][:, ::-1]))[0]:
-                chance = tables.reach[pos, total - pos] * pmf[pos]
-                law[int(pos), int(total - pos)] = chance.reshape(self.pass_rates.shape)
+        law: dict[tuple[int, int], FloatArray] = {}
+        for share, policy in self.policy.parts:
+            tables = policy.tables
+            for total, pmf in enumerate(binomial_rows(self.reward_rates.ravel(), tables.max_samples)):
+                for pos in np.nonzero(np.diagonal(tables.exits[: total + 1, : total + 1][:, ::-1]))[0].tolist():
+                    chance = share * tables.reach[pos, total - pos] * pmf[pos]
+                    law[pos, total - pos] = law.get((pos, total - pos), 0.0) + chance.reshape(self.pass_rates.shape)
         return law
 
 
-def analyze(policy: Policy, pass_rates: npt.ArrayLike, verifier: VerifierNoise = PERFECT) -> Analysis:
+def analyze(policy: AnyPolicy, pass_rates: npt.ArrayLike, verifier: VerifierNoise = PERFECT) -> Analysis:
     """Analyse a policy exactly.
 
     With verifier noise every field is that of the rewards the policy sees, except that the
@@ -125,12 +129,17 @@ def analyze(policy: Policy, pass_rates: npt.ArrayLike, verifier: VerifierNoise =
     >>> analysis.expected_samples.round(3)
     array([20.962,  8.567])
     """
-    tables = check_has_paths(policy).tables
+    check_has_paths(policy)
     rates = check_pass_rates(pass_rates)
     flat = rates.ravel()
     starts = range(0, max(flat.size, 1), _CHUNK)
-    parts = [_evaluate(tables, flat[start : start + _CHUNK], verifier) for start in starts]
-    values = {key: np.concatenate([part[key] for part in parts]).reshape(rates.shape) for key in parts[0]}
+    values: dict[str, FloatArray] = {}
+    # Every field is a mean over prompts, and so over the policies that a prompt may get.
+    for share, each in policy.parts:
+        chunks = [_evaluate(each.tables, flat[start : start + _CHUNK], verifier) for start in starts]
+        for key in chunks[0]:
+            part = np.concatenate([chunk[key] for chunk in chunks]).reshape(rates.shape)
+            values[key] = share * part + values.get(key, 0.0)
     return Analysis(policy=policy, pass_rates=rates, verifier=verifier, **values)
 
 
@@ -139,7 +148,7 @@ def _evaluate(tables: Tables, pass_rates: FloatArray, verifier: VerifierNoise) -
     size = pass_rates.size
     rounds, weight = np.zeros((2, size))
     kept = np.zeros((2, size))
-    sums = np.zeros((7, size))
+    sums = np.zeros((8, size))
     previous: FloatArray = np.ones((1, size))
     for total, pmf in enumerate(binomial_rows(verifier.reward_rates(pass_rates), tables.max_samples)):
         reach, exits = diagonal(tables.reach, total), diagonal(tables.exits, total)
@@ -155,6 +164,7 @@ def _evaluate(tables: Tables, pass_rates: FloatArray, verifier: VerifierNoise) -
                     ratio**2,
                     diagonal(tables.short_of_positives, total),
                     diagonal(tables.short_of_negatives, total),
+                    diagonal(tables.rows_in_loss, total),
                 ]
             )
             sums += (values * (reach * exits)) @ pmf
@@ -163,7 +173,7 @@ def _evaluate(tables: Tables, pass_rates: FloatArray, verifier: VerifierNoise) -
                 kept += (keep * (reach * exits)) @ pmf
             weight += weight_coefficients(tables, tables.gain_pos, tables.gain_neg, total) @ previous
         previous = pmf
-    samples, signal, resolved, mean, square, no_pos, no_neg = sums
+    samples, signal, resolved, mean, square, no_pos, no_neg, rows = sums
     right_pos, wrong_neg = verifier.truth(pass_rates)
     return {
         "expected_samples": samples,
@@ -177,10 +187,11 @@ def _evaluate(tables: Tables, pass_rates: FloatArray, verifier: VerifierNoise) -
         "short_of_negatives": no_neg,
         "kept_false_positives": kept[0] * (1 - right_pos),
         "kept_false_negatives": kept[1] * wrong_neg,
+        "rows_in_loss": rows,
     }
 
 
-def analyze_law(policy: Policy, law: Law, verifier: VerifierNoise = PERFECT) -> dict[str, float]:
+def analyze_law(policy: AnyPolicy, law: Law, verifier: VerifierNoise = PERFECT) -> dict[str, float]:
     """Average the exact analysis over a pass-rate law.
 
     Parameters
@@ -198,13 +209,13 @@ def analyze_law(policy: Policy, law: Law, verifier: VerifierNoise = PERFECT) -> 
         The mean over prompts of every field of `Analysis`, by the field's name, without
         quadrature error; `pass_rates` is the law's mean.
     """
-    nodes, weights = law.quadrature(check_has_paths(policy).tables.max_samples + 2)
+    nodes, weights = law.quadrature(check_has_paths(policy).budget.max_samples + 2)
     analysis = analyze(policy, nodes, verifier)
     values = {field.name: getattr(analysis, field.name) for field in fields(Analysis)}
     return {name: float(weights @ value) for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
-def induced_objective(policy: Policy, grid: npt.ArrayLike, verifier: VerifierNoise = PERFECT) -> FloatArray:
+def induced_objective(policy: AnyPolicy, grid: npt.ArrayLike, verifier: VerifierNoise = PERFECT) -> FloatArray:
     """Return F(p), the objective that the policy climbs: the integral of w from 0 to p.
 
     Exact, as the integral of Binomial(i; t-1, p) is P(Binomial(t, p) > i) / t. Verifier noise
@@ -229,11 +240,13 @@ def induced_objective(policy: Policy, grid: npt.ArrayLike, verifier: VerifierNoi
     InputError
         If a pass rate is NaN or outside [0, 1], or the policy shares a budget across the batch.
     """
-    tables = check_has_paths(policy).tables
+    check_has_paths(policy)
     rates = check_pass_rates(grid, "grid")
-    objective = _integral(tables, verifier.reward_rates(rates.ravel()))
-    if verifier.false_positive:
-        objective -= _integral(tables, np.array([verifier.false_positive]))
+    objective = np.zeros(rates.size)
+    for share, each in policy.parts:
+        objective += share * _integral(each.tables, verifier.reward_rates(rates.ravel()))
+        if verifier.false_positive:
+            objective -= share * _integral(each.tables, np.array([verifier.false_positive]))
     return objective.reshape(rates.shape)
 
 
@@ -247,12 +260,16 @@ def _integral(tables: Tables, rates: FloatArray) -> FloatArray:
     return objective
 
 
-def check_has_paths(policy: Policy) -> Policy:
+P = TypeVar("P", bound=AnyPolicy)
+
+
+def check_has_paths(policy: P) -> P:
     """Return `policy`, or raise unless it is one that its tables describe in full."""
-    if check_is_policy(policy).sampling.shared:
-        msg = (
-            f"the policy {policy.label!r} shares a budget across the batch, so what a prompt gets depends on the "
-            "others; simulate it (python -m sim budget)"
-        )
-        raise InputError(msg)
+    for _, part in policy.parts if isinstance(policy, Blend) else [(1.0, check_is_policy(policy))]:
+        if part.sampling.shared:
+            msg = (
+                f"the policy {part.label!r} shares a budget across the batch, so what a prompt gets depends on the "
+                "others; simulate it (python -m sim budget)"
+            )
+            raise InputError(msg)
     return policy

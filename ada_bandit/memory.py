@@ -5,16 +5,20 @@ Pools that were stopped adaptively are counted like plain ones (`ada_bandit.fitt
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit.errors import InputError, check_counts, check_number
+from ada_bandit.errors import InputError, ProtocolError, check_counts, check_number
 from ada_bandit.history import History
 
 __all__ = ["PassRateMemory"]
+
+STEPS = 64
+"""Latest steps that are told from new ones."""
 
 
 class PassRateMemory:
@@ -40,6 +44,7 @@ class PassRateMemory:
         self._row: dict[Hashable, int] = {}
         self._counts = np.zeros((2, 0))
         self._visits = np.zeros((3, 0), dtype=np.int64)
+        self._steps: deque[str] = deque(maxlen=STEPS)
 
     def __len__(self) -> int:
         return len(self._row)
@@ -53,7 +58,9 @@ class PassRateMemory:
         visits[:, known] = self._visits[:, rows[known]]
         return History(pos=counts[0], neg=counts[1], visits=visits[0], solved_streak=visits[1], failed_streak=visits[2])
 
-    def update(self, keys: Sequence[Hashable], pos: npt.ArrayLike, neg: npt.ArrayLike) -> None:
+    def update(
+        self, keys: Sequence[Hashable], pos: npt.ArrayLike, neg: npt.ArrayLike, *, step: str | None = None
+    ) -> None:
         """Enter the pools of a step. A prompt without a scored response is left as it was.
 
         Parameters
@@ -62,18 +69,26 @@ class PassRateMemory:
             ``[prompt]`` stable keys, each at most once.
         pos, neg
             ``[prompt]`` correct and incorrect responses of the pools, such as those of `Groups`.
+        step
+            What tells this step from others (`Allocator.fingerprint`): the memory refuses one of the latest
+            steps that it has seen. Not looked at unless given.
 
         Raises
         ------
+        ProtocolError
+            If the step was entered before.
         InputError
             If a key stands twice, the lengths differ, or a count is negative.
         """
+        check_new(step, self._steps)
         new = np.stack([check_counts("pos", pos, len(keys)), check_counts("neg", neg, len(keys))])
         if len(set(keys)) != len(keys):
             seen: set[Hashable] = set()
             twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
             msg = f"the key {twice!r} stands twice; add up a prompt's pools, or give every prompt a key of its own"
             raise InputError(msg)
+        if step is not None:
+            self._steps.append(step)
         scored = new.sum(axis=0) > 0
         for key, has_score in zip(keys, scored, strict=True):
             if has_score:
@@ -89,12 +104,13 @@ class PassRateMemory:
         self._visits[2, rows] = np.where(pos_new == 0, self._visits[2, rows] + 1, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state: plain values and arrays, restored by `load_state_dict`."""
+        """Return the state as plain values, restored by `load_state_dict`; JSON keeps it where it keeps the keys."""
         return {
             "decay": self.decay,
             "keys": list(self._row),
-            "counts": self._counts.copy(),
-            "visits": self._visits.copy(),
+            "counts": self._counts.tolist(),
+            "visits": self._visits.tolist(),
+            "steps": list(self._steps),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -110,6 +126,28 @@ class PassRateMemory:
             msg = f"the state lacks {', '.join(missing)}; pass what state_dict() returned"
             raise InputError(msg)
         self.decay = check_number("decay", state["decay"], 0, 1)
-        self._row = {key: row for row, key in enumerate(state["keys"])}
-        self._counts = np.array(state["counts"], dtype=np.float64)
-        self._visits = np.array(state["visits"], dtype=np.int64)
+        self._row = {hashable(key): row for row, key in enumerate(state["keys"])}
+        self._counts = np.array(state["counts"], dtype=np.float64).reshape(2, -1)
+        self._visits = np.array(state["visits"], dtype=np.int64).reshape(3, -1)
+        self._steps = deque(state["steps"], maxlen=STEPS)
+
+
+def hashable(key: Any) -> Hashable:
+    """Return a key as it was before JSON made lists of its tuples."""
+    return tuple(map(hashable, key)) if isinstance(key, (list, tuple)) else key
+
+
+def check_new(step: str | None, seen: Iterable[str]) -> None:
+    """Raise where a step is among those that were seen.
+
+    Raises
+    ------
+    ProtocolError
+        If it is.
+    """
+    if step is not None and step in seen:
+        msg = (
+            "this step was observed before: same seed, same pools. Observe every step once, also after a restart, and "
+            "give every step a seed of its own, such as fold_seed(seed, step)"
+        )
+        raise ProtocolError(msg)

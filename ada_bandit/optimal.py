@@ -33,12 +33,11 @@ from ada_bandit.groups import All, Balanced, GroupRule, SplitTable, balanced_cou
 from ada_bandit.lattice import binomial_rows, first_part_law, log_factorials
 from ada_bandit.laws import Law
 from ada_bandit.objectives import objective_slope, quadrature_degree
-from ada_bandit.policy import Policy
+from ada_bandit.policy import Blend, Policy
 from ada_bandit.rules import StopTable
 from ada_bandit.score_model import ScoreModel, check_prior
 
 __all__ = [
-    "Blend",
     "Frontier",
     "Problem",
     "ProblemOptions",
@@ -386,22 +385,6 @@ class Frontier:
         return np.where(within, np.interp(cost, self.costs, self.utilities), np.nan)
 
 
-@dataclass(frozen=True, eq=False)
-class Blend:
-    """Two policies, each prompt getting the second one with a given chance."""
-
-    low: Policy
-    """The cheaper policy."""
-    high: Policy
-    """The dearer policy."""
-    weight: float
-    """Chance of `high`, in [0, 1]."""
-    expected_cost: float
-    """Cost a prompt, over both chances."""
-    expected_utility: float
-    """Utility a prompt, over both chances."""
-
-
 def frontier(
     prior: Law, model: ScoreModel | None = None, *, prices: int = 40, **options: Unpack[ProblemOptions]
 ) -> Frontier:
@@ -480,7 +463,7 @@ def policy_for_budget(
     Returns
     -------
     Blend
-        Its expected cost is `budget` to rounding.
+        A policy like any other, for `Allocator`, `analyze` or a file; its expected cost is `budget` to rounding.
 
     Raises
     ------
@@ -507,4 +490,5 @@ def policy_for_budget(
         weight=weight,
         expected_cost=(1 - weight) * low[2] + weight * high[2],
         expected_utility=(1 - weight) * low[1] + weight * high[1],
+        name=f"frontier {(1 - weight) * low[2] + weight * high[2]:.3g}",
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from inspect import signature
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias, get_args
 
 from ada_bandit._toml import toml_key, toml_value
 from ada_bandit.advantages import Advantage, PoolMean, advantage_from_dict
@@ -18,9 +19,20 @@ from ada_bandit.groups import All, Balanced, GroupRule, group_from_dict
 from ada_bandit.rules import ExitRule, UserRule, rule_from_dict
 from ada_bandit.sampling import SamplingTables, compile_sampling
 from ada_bandit.shared import budget_from_dict
-from ada_bandit.tables import Tables, compile_tables
+from ada_bandit.tables import NoSignal, Tables, compile_tables
 
-__all__ = ["PRESETS", "Policy", "Preset", "check_is_policy", "register"]
+__all__ = [
+    "COMMON",
+    "PRESETS",
+    "AnyPolicy",
+    "Blend",
+    "Policy",
+    "Preset",
+    "check_is_policy",
+    "check_together",
+    "policy_from_toml",
+    "register",
+]
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,9 @@ class Policy:
     """With what weight a kept response enters the update."""
     threshold: float = 0.5
     """A response is correct when its reward exceeds this."""
+    no_signal: NoSignal = "mask"
+    """What becomes of a group whose rows have no advantage by their correctness: ``"mask"`` keeps them with
+    advantage 0, ``"leave_out"`` keeps none of them, ``"keep"`` trains on what shaped rewards give them."""
     name: str = field(default="", compare=False)
     """What tables and figures call the policy; no part of its identity."""
 
@@ -64,6 +79,8 @@ class Policy:
         ):
             object.__setattr__(self, part, coerce(getattr(self, part)))
         object.__setattr__(self, "threshold", check_number("threshold", self.threshold))
+        if self.no_signal not in get_args(NoSignal):
+            raise unknown_name("value of no_signal", self.no_signal, get_args(NoSignal))
         if not isinstance(self.name, str):
             msg = f"name must be text; got {self.name!r}"
             raise InputError(msg)
@@ -94,6 +111,11 @@ class Policy:
         """The name, or a short description where there is none."""
         return self.name or f"{self.rule.name}, {self.budget.sizes[0]} x {len(self.budget.sizes)}, n = {self.n}"
 
+    @property
+    def parts(self) -> tuple[tuple[float, Policy], ...]:
+        """The policies that a prompt may get, with their chances: this one alone (see `Blend`)."""
+        return ((1.0, self),)
+
     @cached_property
     def sampling(self) -> SamplingTables:
         """The first stage of the tables: when prompts exit, and what is kept of them."""
@@ -102,7 +124,7 @@ class Policy:
     @cached_property
     def tables(self) -> Tables:
         """The policy compiled to tables over (pos, neg)."""
-        return compile_tables(self.sampling, self.advantage)
+        return compile_tables(self.sampling, self.advantage, self.no_signal)
 
     def with_advantage(self, advantage: Advantage) -> Policy:
         """Return the policy with another advantage; what was compiled of its sampling stays."""
@@ -141,6 +163,7 @@ class Policy:
         return head | {
             "group_size": self.n,
             "threshold": self.threshold,
+            "no_signal": self.no_signal,
             "rule": self.rule.to_dict(),
             "budget": self.budget.to_dict(),
             "group": self.group.to_dict(),
@@ -161,7 +184,10 @@ class Policy:
         if not isinstance(data, Mapping):
             msg = f"a policy is a table of its parts; got {preview(data)}"
             raise InputError(msg)
-        known = ("name", "group_size", "threshold", "rule", "budget", "group", "advantage")
+        known = ("name", "group_size", "threshold", "no_signal", "rule", "budget", "group", "advantage")
+        if {"low", "high"} <= set(data):
+            msg = "this describes a blend of two policies; read it with Blend.from_dict, or by ada_bandit.specs"
+            raise InputError(msg)
         for key in data:
             if key not in known:
                 raise unknown_name("key of a policy", key, known)
@@ -173,12 +199,7 @@ class Policy:
 
     def to_toml(self) -> str:
         """Return the policy as TOML text, read back unchanged by `from_toml`."""
-        data = self.to_dict()
-        lines = [f"{key} = {toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
-        for key, value in data.items():
-            if isinstance(value, dict):
-                lines += ["", f"[{key}]", *(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items())]
-        return "\n".join(lines) + "\n"
+        return _to_toml(self.to_dict())
 
     @classmethod
     def from_toml(cls, text: str, rules: Mapping[str, UserRule] | None = None) -> Policy:
@@ -189,12 +210,153 @@ class Policy:
         InputError
             If the text is no TOML, or describes no policy.
         """
-        try:
-            data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            msg = f"this is not valid TOML: {error}"
-            raise InputError(msg) from error
-        return cls.from_dict(data, rules)
+        return cls.from_dict(_from_toml(text), rules)
+
+
+def _to_toml(data: Mapping[str, Any]) -> str:
+    lines = [f"{key} = {toml_value(value)}" for key, value in data.items() if not isinstance(value, Mapping)]
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{key}]", *(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _from_toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        msg = f"this is not valid TOML: {error}"
+        raise InputError(msg) from error
+
+
+@dataclass(frozen=True)
+class Blend:
+    """Two policies, each prompt getting the second one with a given chance: a policy like any other.
+
+    Which one a prompt gets is a pure function of the seed and the prompt's number. Of everything
+    that is a mean over prompts the blend has the mean of its parts, so its analysis is exact.
+
+    Raises
+    ------
+    InputError
+        If the chance lies outside [0, 1], or the two could not sample one batch together.
+    """
+
+    low: Policy
+    """The first policy; of a blend on a frontier, the one that spends less."""
+    high: Policy
+    """The second policy."""
+    weight: float
+    """Chance of `high`, in [0, 1]."""
+    expected_cost: float = field(default=math.nan, compare=False)
+    """Cost a prompt, over both chances, where `ada_bandit.optimal.policy_for_budget` made the blend; else NaN."""
+    expected_utility: float = field(default=math.nan, compare=False)
+    """Utility a prompt, over both chances, likewise."""
+    name: str = field(default="", compare=False)
+    """What tables and figures call it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", check_number("weight", self.weight, 0, 1))
+        check_together((self.low, self.high))
+
+    @property
+    def parts(self) -> tuple[tuple[float, Policy], ...]:
+        """The policies that a prompt may get, with their chances."""
+        return ((1 - self.weight, self.low), (self.weight, self.high))
+
+    @property
+    def label(self) -> str:
+        """The name, or a short description where there is none."""
+        return self.name or f"{1 - self.weight:.3g} {self.low.label}, {self.weight:.3g} {self.high.label}"
+
+    @property
+    def n(self) -> int:
+        """The group size n of both policies."""
+        return self.low.n
+
+    @property
+    def threshold(self) -> float:
+        """A response is correct when its reward exceeds this."""
+        return self.low.threshold
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of both policies."""
+        return self.low.budget
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the blend as plain values, read back by `from_dict`."""
+        head: dict[str, Any] = {"name": self.name} if self.name else {}
+        return head | {"weight": self.weight, "low": self.low.to_dict(), "high": self.high.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], rules: Mapping[str, UserRule] | None = None) -> Blend:
+        """Build a blend from plain values; unknown keys are refused, and the nearest known one is suggested."""
+        known = ("name", "weight", "low", "high")
+        for key in data:
+            if key not in known:
+                raise unknown_name("key of a blend", key, known)
+        if missing := [key for key in known[1:] if key not in data]:
+            msg = f"a blend needs {', '.join(missing)}; got only {', '.join(data) or 'an empty table'}"
+            raise InputError(msg)
+        low, high = (Policy.from_dict(data[key], rules) for key in ("low", "high"))
+        return cls(low, high, data["weight"], name=data.get("name", ""))
+
+    def to_toml(self) -> str:
+        """Return the blend as TOML text, read back unchanged by `from_toml`."""
+        return _to_toml(self.to_dict())
+
+    @classmethod
+    def from_toml(cls, text: str, rules: Mapping[str, UserRule] | None = None) -> Blend:
+        """Build a blend from TOML text."""
+        return cls.from_dict(_from_toml(text), rules)
+
+
+AnyPolicy: TypeAlias = Policy | Blend
+"""A policy, or a blend of two."""
+
+
+def policy_from_toml(text: str, rules: Mapping[str, UserRule] | None = None) -> AnyPolicy:
+    """Build a policy or a blend from TOML text.
+
+    Raises
+    ------
+    InputError
+        If the text is no TOML, or describes neither.
+    """
+    data = _from_toml(text)
+    return Blend.from_dict(data, rules) if {"low", "high"} & set(data) else Policy.from_dict(data, rules)
+
+
+def check_together(policies: Sequence[Policy]) -> None:
+    """Raise unless the policies can sample the prompts of one batch: what they must share is the same.
+
+    Raises
+    ------
+    InputError
+        If one is no policy, or two differ in their budget, group size, kind of split, threshold, what becomes of
+        silent groups, or in an advantage that looks at rewards as they are.
+    """
+    for each in policies:
+        check_is_policy(each)
+    first = policies[0]
+    for each in policies[1:]:
+        for what, ours, theirs in (
+            ("budget", first.budget, each.budget),
+            ("group_size", first.n, each.n),
+            ("kind of split", first.group.random_split, each.group.random_split),
+            ("advantage", _reward_advantage(first), _reward_advantage(each)),
+            ("threshold", first.threshold, each.threshold),
+            ("no_signal", first.no_signal, each.no_signal),
+        ):
+            if ours != theirs:
+                msg = f"policies of one step must share their {what}; got {preview(ours)} and {preview(theirs)}"
+                raise InputError(msg)
+
+
+def _reward_advantage(policy: Policy) -> object:
+    """Return what policies of one step must share: a rule that applies to rewards as they are, options included."""
+    return policy.advantage if policy.advantage.uses_rewards else None
 
 
 def check_is_policy(policy: Policy) -> Policy:
@@ -224,7 +386,7 @@ class Preset:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keyword options and their defaults."""
+        """The keyword options of its own and their defaults; `COMMON` ones come on top."""
         return {key: option.default for key, option in signature(self.build).parameters.items()}
 
     def policy(self, **options: float | str) -> Policy:
@@ -235,12 +397,20 @@ class Preset:
         InputError
             For an unknown option (the nearest one is suggested), or a value that can't be used.
         """
-        known = self.options
+        own = self.options
         for key in options:
-            if key not in known:
-                raise unknown_name(f"option of the preset {self.name!r}", key, known)
+            if key not in own and key not in COMMON:
+                raise unknown_name(f"option of the preset {self.name!r}", key, (*own, *COMMON))
+        policy = self.build(**{key: value for key, value in options.items() if key in own})
+        changes: dict[str, Any] = {key: options[key] for key in ("no_signal", "threshold") if key in options}
+        if "replace" in options:
+            changes["budget"] = policy.budget.with_replacement(options["replace"])  # type: ignore[arg-type]
         suffix = ", ".join(f"{key}={value}" for key, value in options.items())
-        return replace(self.build(**options), name=f"{self.name}:{suffix}" if suffix else self.name)
+        return replace(policy, **changes, name=f"{self.name}:{suffix}" if suffix else self.name)
+
+
+COMMON: Mapping[str, Any] = MappingProxyType({"no_signal": "mask", "replace": 0.0, "threshold": 0.5})
+"""Options that every preset takes, by the kind of their values: those of `Policy`, and `Budget.replace`."""
 
 
 _PRESETS: dict[str, Preset] = {}

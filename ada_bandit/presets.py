@@ -83,7 +83,13 @@ def _pods(samples: int = 16, group_size: int = 4) -> Policy:
 
 def _speed(screening: int = 8, more: int = 16, advantage: str = "leave_one_out") -> Policy:
     # One class alone has advantage 0, so what is screened out adds nothing to the update.
-    return Policy(~Quota(1, 1), Stages((screening, more)), group=All(), advantage=advantage)  # type: ignore[arg-type]
+    return Policy(
+        ~Quota(1, 1),
+        Stages((screening, more)),
+        group=All(),
+        advantage=advantage,  # type: ignore[arg-type]
+        no_signal="leave_out",
+    )
 
 
 def _pilot_commit(pilot: int = 32, commit: int = 96, low: float = 0.125, high: float = 0.75) -> Policy:
@@ -107,7 +113,8 @@ def _bayes(
 
 
 def _dapo(group_size: int = 16, wanted: int = 128, rounds: int = 10) -> Policy:
-    return Policy(Quota(1, 1), Refill(wanted, group_size, rounds), group=All(), advantage=GroupStd())
+    budget = Refill(wanted, group_size, rounds)
+    return Policy(Quota(1, 1), budget, group=All(), advantage=GroupStd(), no_signal="leave_out")
 
 
 def _greso(
@@ -119,7 +126,7 @@ def _greso(
     least: float = 0.01,
 ) -> Policy:
     budget = Greso(wanted, group_size, rounds, easy, hard, least)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=GroupStd())
+    return Policy(Quota(1, 1), budget, group=All(), advantage=GroupStd(), no_signal="leave_out")
 
 
 def _mopps(group_size: int = 8, wanted: int = 128, target: float = 0.5) -> Policy:

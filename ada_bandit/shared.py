@@ -172,8 +172,11 @@ class Allocation(BatchBudget):
     """Responses of every prompt in a first round, whose outcome the rest is allocated on; 0 for none."""
     prior: Law = field(default_factory=lambda: Beta(1.0, 1.0))
     """Pass-rate law of an unseen prompt; rates are posterior means under it."""
+    replace: float = field(default=0.0, kw_only=True)
+    """Share of `maximum` that may be drawn on top, to replace responses without a score."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "replace", check_number("replace", self.replace, 0, 1))
         object.__setattr__(self, "average", check_number("average", self.average, 0))
         object.__setattr__(self, "maximum", check_count("maximum", self.maximum))
         object.__setattr__(self, "minimum", check_count("minimum", self.minimum, 0))
@@ -354,8 +357,11 @@ class Selection(BatchBudget):
     """Prompts wanted."""
     maximum: int = 4
     """Responses of a prompt that is sampled."""
+    replace: float = field(default=0.0, kw_only=True)
+    """Share of `maximum` that may be drawn on top, to replace responses without a score."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "replace", check_number("replace", self.replace, 0, 1))
         object.__setattr__(self, "wanted", check_count("wanted", self.wanted))
         object.__setattr__(self, "maximum", check_count("maximum", self.maximum))
 

@@ -7,7 +7,7 @@ Every program and adapter reads its policies here, so that one text means one po
 ``grpo:group_size=16``
     A preset with options.
 ``my_policy.toml``
-    A policy file (`Policy.to_toml`).
+    A policy file (`Policy.to_toml`), also of a blend of two.
 ``my_rules.py``, ``my_rules.py:mixed``, ``my_rules.py:mixed,rounds=2,length=6``
     An exit rule of a Python file, by name where there are several; with options of the rule, and
     with ``samples``, ``rounds`` and ``group_size``. At most 4 rounds of 8 responses and a balanced group
@@ -34,7 +34,7 @@ from ada_bandit.errors import AdaBanditError, InputError, preview, unknown_name
 from ada_bandit.laws import law_from_dict
 from ada_bandit.memory import PassRateMemory
 from ada_bandit.optimal import ProblemOptions
-from ada_bandit.policy import PRESETS, Policy
+from ada_bandit.policy import COMMON, PRESETS, AnyPolicy, Blend, Policy, policy_from_toml
 from ada_bandit.rule_files import first_line, load_rules
 from ada_bandit.rules import UserRule
 from ada_bandit.score_model import ScoreModel
@@ -42,7 +42,7 @@ from ada_bandit.steps import StepPolicy, as_step_policy
 
 __all__ = ["Spec", "read_policies", "read_policy", "read_step_policy"]
 
-Spec = str | Path | Mapping[str, Any] | Policy
+Spec = str | Path | Mapping[str, Any] | AnyPolicy
 """A policy as people write it; a table is ``{preset, options…}``, ``{file}``, or a whole policy."""
 
 _BUDGET = {"samples": 8, "rounds": 4, "group_size": 4}
@@ -53,13 +53,13 @@ _MODEL = ("noise_ratio", "objective", "update_cost")
 
 def read_policies(
     specs: Iterable[Spec], rules: Iterable[str | Path] = (), group_size: int | None = None
-) -> list[Policy]:
+) -> list[AnyPolicy]:
     """Run rules files, then read every policy (see `read_policy`)."""
     known = load_rules(rules)
     return [read_policy(spec, known, group_size) for spec in specs]
 
 
-def read_policy(spec: Spec, rules: Mapping[str, UserRule] | None = None, group_size: int | None = None) -> Policy:
+def read_policy(spec: Spec, rules: Mapping[str, UserRule] | None = None, group_size: int | None = None) -> AnyPolicy:
     """Read one policy and compile it, so that a faulty rule is told here.
 
     Parameters
@@ -73,7 +73,7 @@ def read_policy(spec: Spec, rules: Mapping[str, UserRule] | None = None, group_s
 
     Returns
     -------
-    Policy
+    Policy or Blend
         The policy; without a name of its own it is called by what it was named by.
 
     Raises
@@ -88,7 +88,7 @@ def read_policy(spec: Spec, rules: Mapping[str, UserRule] | None = None, group_s
     >>> read_policy("reinforce-ada-pos", group_size=8).n
     8
     """
-    if isinstance(spec, Policy):
+    if isinstance(spec, (Policy, Blend)):
         return _compiled(spec, spec.label)
     if isinstance(spec, Mapping):
         return _compiled(_from_table(spec, rules or {}, group_size), preview(dict(spec)))
@@ -155,10 +155,11 @@ def _learning(options: Mapping[str, Any], memory: PassRateMemory | None) -> Empi
     return EmpiricalBayes(model=model, memory=memory, **values)
 
 
-def _compiled(policy: Policy, spec: str) -> Policy:
+def _compiled(policy: AnyPolicy, spec: str) -> AnyPolicy:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a rule may print; standard output may have to be JSON
-            policy.tables  # noqa: B018 - compiled on first use
+            for _, part in policy.parts:
+                part.tables  # noqa: B018 - compiled on first use
     except AdaBanditError as error:
         msg = f"policy {spec!r}: {error}"
         raise InputError(msg) from error
@@ -171,7 +172,7 @@ def _compiled(policy: Policy, spec: str) -> Policy:
     return policy
 
 
-def _from_table(table: Mapping[str, Any], rules: Mapping[str, UserRule], group_size: int | None) -> Policy:
+def _from_table(table: Mapping[str, Any], rules: Mapping[str, UserRule], group_size: int | None) -> AnyPolicy:
     if "file" in table:
         if len(table) > 1:
             msg = f"policy = {{file = …}} takes no other key; got {sorted(table)}"
@@ -180,13 +181,13 @@ def _from_table(table: Mapping[str, Any], rules: Mapping[str, UserRule], group_s
     if "preset" in table:
         options = {key: value for key, value in table.items() if key != "preset"}
         return _preset(str(table["preset"]), options, group_size)
-    return Policy.from_dict(table, rules)
+    return Blend.from_dict(table, rules) if {"low", "high"} & set(table) else Policy.from_dict(table, rules)
 
 
-def _from_text(text: str, rules: Mapping[str, UserRule], group_size: int | None) -> Policy:
+def _from_text(text: str, rules: Mapping[str, UserRule], group_size: int | None) -> AnyPolicy:
     name, colon, rest = text.partition(":")
     if name in PRESETS:
-        defaults = PRESETS[name].options
+        defaults = {**COMMON, **PRESETS[name].options}
         pairs = _pairs(text, rest if colon else "")
         return _preset(name, {key: _like(defaults.get(key, 0), key, value) for key, value in pairs}, group_size)
     if name in rules:
@@ -248,13 +249,13 @@ def _from_rules_file(path: str, rest: str, text: str, group_size: int | None) ->
     return _from_rule(own[name], label, _pairs(text, options), group_size)
 
 
-def _from_file(path: Path, rules: Mapping[str, UserRule]) -> Policy:
+def _from_file(path: Path, rules: Mapping[str, UserRule]) -> AnyPolicy:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         msg = f"the policy file {str(path)!r} {what}; give an existing file or a preset: {', '.join(PRESETS)}"
         raise InputError(msg)
     try:
-        policy = Policy.from_toml(path.read_text(encoding="utf-8"), rules)
+        policy = policy_from_toml(path.read_text(encoding="utf-8"), rules)
     except (InputError, OSError, UnicodeDecodeError) as error:
         own = "; a rule of your own needs --rules FILE.py" if str(error).startswith("unknown rule") else ""
         msg = f"policy file {str(path)!r}: {error}{own}"

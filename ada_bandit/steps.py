@@ -19,7 +19,7 @@ import numpy as np
 from ada_bandit.allocator import Allocator
 from ada_bandit.errors import InputError, ProtocolError, preview
 from ada_bandit.memory import PassRateMemory
-from ada_bandit.policy import Policy, check_is_policy
+from ada_bandit.policy import AnyPolicy, Blend, Policy, check_is_policy
 
 __all__ = ["FixedPolicy", "StepPolicy", "as_step_policy"]
 
@@ -29,7 +29,7 @@ class StepPolicy(Protocol):
     """What a run asks for each step's allocator."""
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> AnyPolicy:
         """The policy of a prompt that was never seen, as it is now."""
 
     @property
@@ -67,8 +67,8 @@ class FixedPolicy:
         What is remembered of prompts, for budgets that a batch shares; nothing unless given.
     """
 
-    def __init__(self, policy: Policy, memory: PassRateMemory | None = None) -> None:
-        self._policy = check_is_policy(policy)
+    def __init__(self, policy: AnyPolicy, memory: PassRateMemory | None = None) -> None:
+        self._policy = policy if isinstance(policy, Blend) else check_is_policy(policy)
         self._memory = memory
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class FixedPolicy:
         return f"FixedPolicy({self._policy.label!r}{'' if self._memory is None else ', with a memory'})"
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> AnyPolicy:
         """The policy."""
         return self._policy
 
@@ -110,7 +110,7 @@ class FixedPolicy:
         Raises
         ------
         ProtocolError
-            If a prompt of the step is still running.
+            If a prompt of the step is still running, or the memory has seen the step.
         """
         check_ended(allocator)
         check_keys(keys, allocator.prompts)
@@ -119,7 +119,7 @@ class FixedPolicy:
         place = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         at = np.array([place[key] for key in keys], dtype=np.int64)
         pos, neg = (np.bincount(at, counts, len(place)) for counts in allocator.pools())
-        self._memory.update(list(place), pos, neg)
+        self._memory.update(list(place), pos, neg, step=allocator.fingerprint())
 
     def describe(self) -> dict[str, Any]:
         """Return the policy as plain values, without its name, which is no part of what it does."""
@@ -140,7 +140,7 @@ class FixedPolicy:
         restore_memory(self._memory, state)
 
 
-def as_step_policy(policy: Policy | StepPolicy, memory: PassRateMemory | None = None) -> StepPolicy:
+def as_step_policy(policy: AnyPolicy | StepPolicy, memory: PassRateMemory | None = None) -> StepPolicy:
     """Return what a run asks for its allocators: a fixed policy is wrapped, a step policy passes through.
 
     Parameters
@@ -158,7 +158,7 @@ def as_step_policy(policy: Policy | StepPolicy, memory: PassRateMemory | None = 
     if memory is not None and not isinstance(memory, PassRateMemory):
         msg = f"memory must be a PassRateMemory; got {preview(memory)}"
         raise InputError(msg)
-    if isinstance(policy, Policy):
+    if isinstance(policy, (Policy, Blend)):
         return FixedPolicy(policy, memory)
     if not isinstance(policy, StepPolicy):
         msg = f"policy must be a Policy or a step policy, such as EmpiricalBayes; got {preview(policy)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -18,10 +18,24 @@ from ada_bandit.advantages import Advantage
 from ada_bandit.errors import check_count, unknown_name
 from ada_bandit.sampling import SamplingTables, frozen
 
-__all__ = ["OfRewards", "Split", "Tables", "compile_tables", "draw_lattice"]
+__all__ = ["NoSignal", "OfRewards", "Split", "Tables", "compile_tables", "draw_lattice"]
 
 OfRewards: TypeAlias = Callable[[FloatArray, BoolArray, BoolArray], FloatArray]
 """From rewards, what is scored and what is kept, each ``[prompt, response]``, to advantages of the same shape."""
+
+NoSignal: TypeAlias = Literal["mask", "leave_out", "keep"]
+"""What becomes of a silent group, one whose kept rows have no advantage by their correctness.
+
+Shaping alone would still give its rows advantages: a format reward, a length penalty, a partial score.
+
+``"mask"``
+    Its rows have advantage 0, and count in the loss's denominator: what plain GRPO does with
+    rewards of 0 and 1.
+``"leave_out"``
+    None of its rows is kept: no gradient, and no part in the denominator.
+``"keep"``
+    Its rows have the advantages that the rewards give them.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +64,21 @@ class Tables(SamplingTables):
     """`[pos, neg]` or `[split, pos, neg]` Advantage of a kept negative, likewise."""
     of_rewards: OfRewards | None
     """Advantages from rewards that are not 0 or 1; None where correctness alone is weighed, by the tables."""
+    least_reward: float
+    """The least reward that the advantage has a meaning for."""
+    no_signal: NoSignal
+    """What becomes of a silent group."""
+
+    @cached_property
+    def silent(self) -> BoolArray:
+        """Where no kept row has an advantage, shaped like `keep_pos`: rewards of 0 and 1 leave no gradient there."""
+        return np.asarray((self.adv_pos == 0) & (self.adv_neg == 0))
+
+    @cached_property
+    def rows_in_loss(self) -> FloatArray:
+        """Mean number of rows that count in the denominator of a loss that is a mean over rows, ``[pos, neg]``."""
+        counts = ~self.silent if self.no_signal == "leave_out" else True
+        return self._mean((self.keep_pos + self.keep_neg) * counts)
 
     def splits(self) -> Iterator[Split]:
         """Yield every split of the group: one of chance 1 where the group rule fixes it."""
@@ -84,7 +113,7 @@ def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
     return np.asarray(np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0))
 
 
-def compile_tables(sampling: SamplingTables, advantage: Advantage) -> Tables:
+def compile_tables(sampling: SamplingTables, advantage: Advantage, no_signal: NoSignal) -> Tables:
     """Compile the advantages under what sampling does; `ada_bandit.policy.Policy.tables` keeps the result."""
     adv_pos, adv_neg = advantage.compile(sampling)
     tables = Tables(
@@ -92,6 +121,8 @@ def compile_tables(sampling: SamplingTables, advantage: Advantage) -> Tables:
         adv_pos=adv_pos,
         adv_neg=adv_neg,
         of_rewards=advantage.of_rewards if advantage.uses_rewards else None,
+        least_reward=advantage.least_reward,
+        no_signal=no_signal,
     )
     # What was derived of the sampling already, such as the paths, is not derived again.
     vars(tables).update({key: value for key, value in vars(sampling).items() if key not in vars(tables)})

@@ -47,7 +47,7 @@ from ada_bandit.advantages import Advantage, GroupMean, GroupStd
 from ada_bandit.allocator import Allocator, Groups
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError, unknown_name
 from ada_bandit.memory import PassRateMemory
-from ada_bandit.policy import Policy
+from ada_bandit.policy import AnyPolicy, Blend, Policy
 from ada_bandit.specs import read_step_policy
 from ada_bandit.steps import FixedPolicy, StepPolicy
 from ada_bandit.uniforms import fold_seed
@@ -240,7 +240,8 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         given = inspect.signature(GRPOTrainer).bind(*args, **kwargs).arguments
         config = GRPOConfig if given.get("args") is None else given["args"]
         self.steps = read_step_policy(policy, memory, group_size=config.num_generations)
-        _check_group(self.policy, config.num_generations)
+        for _, part in self.policy.parts:
+            _check_group(part, config.num_generations)
         self.correct_func = correct_func
         self.mask_unresolved = mask_unresolved
         self.memory_key = memory_key
@@ -262,10 +263,10 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             )
             raise InputError(msg)
         if not self._ada_plain:
-            _explain_scale(self.policy.advantage, self.args)
+            _explain_scale(self.policy.parts[0][1].advantage, self.args)
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> AnyPolicy:
         """The policy of a prompt that was never seen, as it is now."""
         return self.steps.policy
 
@@ -649,7 +650,10 @@ def _is_plain(steps: StepPolicy, config: Any) -> bool:
     """Whether the policy is what TRL does by itself: one round of n, all of them kept."""
     if not isinstance(steps, FixedPolicy) or steps.learns:
         return False
-    policy, tables = steps.policy, steps.policy.tables
+    policy = steps.policy
+    if isinstance(policy, Blend):
+        return False
+    tables = policy.tables
     pos, neg = np.indices(tables.keep.shape)
     full = pos + neg == policy.n
     if tables.shared or policy.budget.sizes != (policy.n,) or (tables.keep[full] < policy.n).any():
