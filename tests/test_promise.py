@@ -26,10 +26,12 @@ from ada_bandit import (
     policy_for_budget,
     uniform,
 )
+from ada_bandit.advantages import LeaveOneOut
 from ada_bandit.allocator import Groups, UnscoredError
 from ada_bandit.budgets import Rounds, Stages
 from ada_bandit.errors import InputError, ProtocolError
 from ada_bandit.exact import analyze_law
+from ada_bandit.groups import All
 from ada_bandit.policy import Blend, policy_from_toml
 from ada_bandit.presets import PRESETS
 from ada_bandit.rules import Never
@@ -111,7 +113,7 @@ def test_a_policy_that_weighs_groups_of_one_class_on_purpose_goes_on_doing_so() 
     assert not groups.silent.any()
     np.testing.assert_allclose(groups.advantages, -0.2 / (np.sqrt(0.2) + 1e-4))
     # One response at a time: nothing could be learned if groups of one class were silent.
-    one = Policy(Never(), Rounds(1), 1, "all", "leave_one_out")
+    one = Policy(Never(), Rounds(1), 1, All(), LeaveOneOut())
     groups = run(one, 2, lambda prompts, _: prompts).groups()
     np.testing.assert_array_equal(groups.advantages[:, 0], [0.0, 1.0])
     np.testing.assert_array_equal(groups.silent, [True, False])
