@@ -10,6 +10,7 @@ from ada_bandit import Grid, Policy
 from ada_bandit._types import FloatArray
 from ada_bandit.laws import Law
 from paper.published import settings
+from sim.sources import from_curve
 
 __all__ = ["balance", "base_law", "between", "grpo", "pos", "rl_law", "spread", "training_law"]
 
@@ -17,16 +18,12 @@ __all__ = ["balance", "base_law", "between", "grpo", "pos", "rl_law", "spread", 
 @cache
 def base_law() -> Law:
     """Return the law fitted to Figure 2's curves of the base model."""
-    from sim.sources import from_curve
-
     return from_curve("qwen2.5-math-1.5b-base").law
 
 
 @cache
 def rl_law() -> Law:
     """Return the law fitted to Figure 2's curves of the model after RL."""
-    from sim.sources import from_curve
-
     return from_curve("qwen2.5-math-1.5b-rl").law
 
 

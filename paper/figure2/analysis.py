@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
 from paper.figure2.sweep import Curves
-from paper.items import Result
 from paper.published import settings
-from sim.plots import GREY, legend, look
+from paper.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ def _draw(curves: dict[str, Curves], figure: Figure) -> None:
     axes, rest = figure.subplots(1, 2, width_ratios=(3, 2))
     fine = np.geomspace(1, 256, 200)
     for index, (model, found) in enumerate(curves.items()):
-        colour = look(index)["color"]
+        colour = line_style(index)["color"]
         name = _NAMES[model]
         rates, weights = found.law.quadrature(1)
         axes.plot(fine, 1 - (1 - rates) ** fine[:, None] @ weights, color=colour, label=f"pass@k, {name}")

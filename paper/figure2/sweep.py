@@ -8,7 +8,6 @@ import numpy as np
 
 from ada_bandit._types import FloatArray
 from ada_bandit.laws import Law
-from paper.items import Context
 from paper.laws import base_law, rl_law
 from paper.published import rows
 
@@ -43,7 +42,7 @@ class Curves:
         return float(self.law.evidence(k, 0) + self.law.evidence(0, k))
 
 
-def sweep(context: Context) -> dict[str, Curves]:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> dict[str, Curves]:
     """Return the curves by model, ``base`` and ``rl``."""
     found = {}
     for model, law in (("base", base_law()), ("rl", rl_law())):

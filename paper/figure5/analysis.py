@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
 from paper.figure5.sweep import BALANCE, LABELS, Data, Fit, Reading
-from paper.items import Result
 from paper.published import settings
-from sim.plots import GREY, legend, look
+from paper.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -172,7 +172,7 @@ def _draw(data: Data, figure: Figure) -> None:
         for path, (index, words) in _LOOKS.items():
             predicted = data.fits[path].predicted[name]
             seen = np.isfinite(predicted)
-            axes.plot(data.steps[seen], predicted[seen], color=look(index)["color"], linewidth=1.7, label=words)
+            axes.plot(data.steps[seen], predicted[seen], color=line_style(index)["color"], linewidth=1.7, label=words)
         axes.set_title(label)
         axes.set_ylim(0, None)
     for axes in panels[1]:
@@ -188,7 +188,7 @@ def _draw_readings(data: Data, figure: Figure) -> None:
     axes, mean = figure.subplots(1, 2)
     for index, (reading, values) in enumerate(data.misfit.items()):
         seen = data.fitted
-        axes.plot(data.steps[seen], values[seen], marker="o", markersize=4, **look(index), label=reading.label)
+        axes.plot(data.steps[seen], values[seen], marker="o", markersize=4, **line_style(index), label=reading.label)
     error = settings()["reading_error_figure5"]
     axes.axhspan(0, error, color="#efefef", zorder=0)
     axes.annotate("reading error", (data.steps[data.fitted][-1], error), ha="right", va="bottom", color=GREY)
@@ -200,7 +200,7 @@ def _draw_readings(data: Data, figure: Figure) -> None:
         data.steps[seen], *data.mean_bounds[seen].T, color="#cfe3f0", label="all laws within reading errors"
     )
     for path, (index, words) in _LOOKS.items():
-        mean.plot(data.steps[seen], data.fits[path].mean[seen], color=look(index)["color"], label=words)
+        mean.plot(data.steps[seen], data.fits[path].mean[seen], color=line_style(index)["color"], label=words)
     mean.set_ylim(0, 1)
     mean.set_title("mean pass rate that the counts imply")
     mean.set_ylabel("mean pass rate of the training prompts")

@@ -17,7 +17,6 @@ from ada_bandit import Balance, Policy, Rounds, analyze
 from ada_bandit._types import BoolArray, FloatArray
 from ada_bandit.exact import binomial_rows
 from ada_bandit.laws import Law
-from paper.items import Context
 from paper.laws import balance, base_law, between, pos, rl_law, spread, training_law
 from paper.published import column, settings
 
@@ -172,7 +171,7 @@ def _values(published: Published, step: int, names: Sequence[str]) -> dict[str, 
     return {name: float(published[name][step]) for name in names if np.isfinite(published[name][step])}
 
 
-def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> Data:
     """Return the feasibility of every reading, and the fits of every path under the reading that is feasible."""
     given = settings()
     prompts, group, size = given["prompts"], given["group_size"], given["round_size"]

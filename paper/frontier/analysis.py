@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
 from paper.frontier.sweep import MODELS, NOISE, RULES, Data
-from paper.items import Result
-from sim.plots import GREY, legend, look
+from paper.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,9 +122,8 @@ def _draw(data: Data, figure: Figure) -> None:
             label="the most efficient",
         )
         for number, (name, point) in enumerate(zip(RULES, found.points, strict=True)):
-            axes.plot(
-                point.cost, point.utility / unit, "o", color=look(number)["color"], markersize=9, label=_NAMES[name]
-            )
+            colour = line_style(number)["color"]
+            axes.plot(point.cost, point.utility / unit, "o", color=colour, markersize=9, label=_NAMES[name])
         axes.set_title(f"objective: {'mean reward' if objective == 'mean' else 'mean of log p'}")
         axes.set_xlabel("responses a prompt")
         axes.set_xlim(0, 33)

@@ -8,7 +8,6 @@ import numpy as np
 
 from ada_bandit import Balance, Beta, Policy, Rounds, analyze, calibrate, induced_objective, unbiased
 from ada_bandit._types import FloatArray
-from paper.items import Context
 from paper.laws import balance, grpo, pos
 
 __all__ = ["Data", "sweep"]
@@ -37,7 +36,7 @@ class Data:
     """Largest |w - (1 - q^K)/p| of advantages calibrated to the truncated log p."""
 
 
-def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> Data:
     """Return weights and objectives by policy."""
     rates = np.linspace(0, 1, _POINTS + 1)[1:-1]
     policies = {"grpo": grpo(), "dr-grpo": Policy.preset("dr-grpo"), "pos": pos(), "balance": balance()}

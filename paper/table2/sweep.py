@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from paper.items import Context
 from paper.published import column, rows, settings
 
 __all__ = ["RULES", "Data", "Times", "solve_times", "sweep"]
@@ -76,7 +75,7 @@ def solve_times(seconds: FloatArray, responses: FloatArray, rounds: FloatArray) 
     return Times(float(each), float(wait), float(fixed), shares, waiting)
 
 
-def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> Data:
     """Return the times of both models, with the reading error of Figure 5 propagated."""
     given = settings()
     prompts, group, size = given["prompts"], given["group_size"], given["round_size"]

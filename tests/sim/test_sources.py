@@ -14,17 +14,16 @@ import pytest
 
 from ada_bandit import Grid, Policy, Quota, Rounds, analyze_law
 from ada_bandit.errors import InputError
+from sim.counts import read_counts
+from sim.fits import fit_beta, fit_curve
 from sim.sources import (
     built_in_rollouts,
     curve_names,
-    fit_beta,
-    fit_curve,
     from_array,
     from_curve,
     from_file,
     from_name,
     parse_share,
-    read_counts,
     source_names,
 )
 
