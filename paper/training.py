@@ -59,10 +59,10 @@ _VARIANT_SEEDS, _QUICK_VARIANT_SEEDS = 20, 5
 
 def prompt_set(name: str) -> PromptSet:
     """Return one of `SETS`."""
-    given = settings()
-    total = given["filter_total"]
-    most = {"all": total, "moderate": given["moderate_most"], "hard": given["hard_most"]}[name]
-    return PromptSet(name, given["filter_correct"], most, total)
+    setup = settings()
+    total = setup["filter_total"]
+    high = {"all": total, "moderate": setup["moderate_most"], "hard": setup["hard_most"]}[name]
+    return PromptSet(name, setup["filter_correct"], high, total)
 
 
 def _task(name: str = "all") -> Task:

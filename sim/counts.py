@@ -31,7 +31,7 @@ _ENDINGS = (".csv", ".parquet", ".jsonl", ".ndjson")
 _COLUMNS = ("prompt_id", "correct", "total")
 
 
-class Prompts(Protocol):
+class HasPromptIds(Protocol):
     """What a file is read as: something that holds prompts by id."""
 
     @property
@@ -39,7 +39,7 @@ class Prompts(Protocol):
         """Ids as text, in the file's order."""
 
 
-R = TypeVar("R", bound=Prompts)
+R = TypeVar("R", bound=HasPromptIds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Policies by their labels: made to differ, and the baseline found by its name."""
+"""Policies by their labels: made to differ, and the baseline among them."""
 
 from __future__ import annotations
 

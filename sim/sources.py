@@ -276,19 +276,19 @@ def from_file(path: str | Path, *, smooth: bool | None = None) -> Source:
         If the file can't be read as counts; the message quotes the value and names the remedy.
     """
     counts = read_counts(path)
-    prompts, least, most = len(counts.prompt_ids), int(counts.total.min()), int(counts.total.max())
-    responses = f"{least}" if least == most else f"{least} to {most}"
+    prompts, smallest, largest = len(counts.prompt_ids), int(counts.total.min()), int(counts.total.max())
+    responses = f"{smallest}" if smallest == largest else f"{smallest} to {largest}"
     head = f"{prompts} {plural(prompts, 'prompt')} with {responses} responses each, {counts.rates.mean():.1%} correct"
     settings: dict[str, Any] = {"kind": "file", "name": str(path)}
     asked = smooth
-    smooth = least < SMOOTH_BELOW if smooth is None else smooth
+    smooth = smallest < SMOOTH_BELOW if smooth is None else smooth
     notes = [head, *counts.notes, *_unknowable(counts)]
-    if smooth and most == 1:
+    if smooth and largest == 1:
         smooth = False
         notes.append("not smoothed: with one response a prompt the spread of p can't be told from chance")
     if smooth:
         prior = fit_beta(counts.correct, counts.total)
-        why = f", as the smallest total, {least}, is below {SMOOTH_BELOW}" if asked is None else ""
+        why = f", as the smallest total, {smallest}, is below {SMOOTH_BELOW}" if asked is None else ""
         notes.append(
             f"smoothed{why}: each rate is the posterior mean under a prior fitted by maximum likelihood, {prior} "
             "(--no-smooth takes correct/total)"
@@ -301,7 +301,7 @@ def from_file(path: str | Path, *, smooth: bool | None = None) -> Source:
         law = _law_of(np.clip(prior.posterior_mean(counts.correct, counts.total), 0, 1))
         settings["prior"] = {"mean": prior.mean, "concentration": prior.concentration if finite else None}
     else:
-        if most > 1:
+        if largest > 1:
             notes.append("not smoothed: each rate is correct/total (--smooth shrinks them to a fitted prior)")
         law = _law_of(counts.rates)
     settings["smooth"] = smooth

@@ -44,7 +44,7 @@ class Curves:
 
 def sweep() -> dict[str, Curves]:
     """Return the curves by model, ``base`` and ``rl``."""
-    found = {}
+    curves = {}
     for model, law in (("base", base_law()), ("rl", rl_law())):
         table = np.array(
             [
@@ -57,5 +57,5 @@ def sweep() -> dict[str, Curves]:
         counts = k.astype(np.int64)
         none = law.evidence(np.zeros_like(counts), counts)
         every = law.evidence(counts, np.zeros_like(counts))
-        found[model] = Curves(law, k, passing, correct, 1 - none, every)
-    return found
+        curves[model] = Curves(law, k, passing, correct, 1 - none, every)
+    return curves

@@ -22,10 +22,10 @@ __all__ = ["analyse"]
 _SMALL = "a third of the step size"
 
 
-def _gaps(found: dict[str, Sweep]) -> dict[str, dict[str, tuple[float, float]]]:
+def _gaps(sweeps: dict[str, Sweep]) -> dict[str, dict[str, tuple[float, float]]]:
     """Return the mean difference to GRPO and its standard error, by variant and rule."""
     gaps: dict[str, dict[str, tuple[float, float]]] = {}
-    for name, runs in found.items():
+    for name, runs in sweeps.items():
         label = runs.plan.tasks[0].label
         reference = late(runs, label, "grpo")
         gaps[name] = {}
@@ -35,9 +35,9 @@ def _gaps(found: dict[str, Sweep]) -> dict[str, dict[str, tuple[float, float]]]:
     return gaps
 
 
-def analyse(found: dict[str, Sweep]) -> Result:
+def analyse(sweeps: dict[str, Sweep]) -> Result:
     """Return the numbers, measures and the figure."""
-    gaps = _gaps(found)
+    gaps = _gaps(sweeps)
     total = len(gaps)
     ahead = {
         rule: [name for name in gaps if gaps[name][rule][0] > 2 * gaps[name][rule][1]] for rule in ("pos", "balance")
@@ -52,7 +52,7 @@ def analyse(found: dict[str, Sweep]) -> Result:
 
     mean, error = gaps[_SMALL]["balance"]
     numbers = {
-        "seeds": next(iter(found.values())).plan.seeds,
+        "seeds": next(iter(sweeps.values())).plan.seeds,
         "settings": total,
         "ahead": {rule: len(names) for rule, names in ahead.items()},
         "behind": {rule: len(names) for rule, names in behind.items()},

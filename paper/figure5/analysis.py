@@ -47,20 +47,20 @@ def _rise(data: Data) -> tuple[float, float, float]:
 
     A prompt that is short of negatives has had all rounds. Reading errors are taken as independent.
     """
-    given = settings()
-    error = given["reading_error_figure5"]
+    setup = settings()
+    error = setup["reading_error_figure5"]
     at = [int(np.nonzero(data.steps == step)[0][0]) for step in (_LOW, _HIGH)]
     extra, short = data.published["extra_balance"][at], data.published["short_of_negatives"][at]
     rise = float(extra[1] - extra[0])
-    explained = float(short[1] - short[0]) * given["round_size"] * (given["rounds"] - 1)
+    explained = float(short[1] - short[0]) * setup["round_size"] * (setup["rounds"] - 1)
     spread = np.hypot(np.hypot(*extra) * error / rise, np.hypot(*short) * error / (short[1] - short[0]))
     return rise, explained, float(spread) * explained / rise
 
 
 def analyse(data: Data) -> Result:
     """Return the numbers, measures and figures."""
-    given = settings()
-    prompts, group, size = given["prompts"], given["group_size"], given["round_size"]
+    setup = settings()
+    prompts, group, size = setup["prompts"], setup["group_size"], setup["round_size"]
     literal, chosen = Reading(group, 2), data.reading
     lowest = float(np.nanmin(data.published["extra_pos"]))
     least = prompts * (size - group)

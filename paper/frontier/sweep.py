@@ -25,11 +25,11 @@ RULES = {"grpo": grpo, "pos": pos, "balance": balance}
 class Data:
     """A trace for each of `MODELS`."""
 
-    traces: tuple[FrontierPlot, ...]
+    plots: tuple[FrontierPlot, ...]
 
 
 def sweep(context: Context) -> Data:
-    """Return the traces."""
+    """Return the plots."""
     source = Source(training_law(), "qwen2.5-math-1.5b-base, at least 1 of 16")
     policies = [rule() for rule in RULES.values()]
     prices = 12 if context.quick else 40

@@ -50,8 +50,8 @@ def sweep() -> Data:
         for rule in (pos(), balance())
     ]
     inner = np.linspace(0.05, 0.95, 91)
-    most = balance().budget.max_samples
-    found = calibrate(balance(), "truncated-log", Beta(1, 1)).policy
-    miss = np.abs(analyze(found, inner).gradient_weight - (1 - (1 - inner) ** most) / inner).max()
+    max_samples = balance().budget.max_samples
+    calibrated = calibrate(balance(), "truncated-log", Beta(1, 1)).policy
+    miss = np.abs(analyze(calibrated, inner).gradient_weight - (1 - (1 - inner) ** max_samples) / inner).max()
     limit = ((1 - rates) / rates + rates / (1 - rates)) / 2
     return Data(rates, weights, objectives, limit, large, float(max(misses)), float(miss))

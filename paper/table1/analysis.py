@@ -41,8 +41,8 @@ def analyse(data: Data) -> Result:
     ]
     plain, hard = (list(side) for side in zip(*pairs, strict=True))
     gain, gain_average = accuracy["balance"] - accuracy["grpo"], average["balance"] - average["grpo"]
-    found = data.runs
-    end = {rule: {name: found.values(name, rule, "held_out_pass_rate")[:, -1] for name in SETS} for rule in NAMES}
+    runs = data.runs
+    end = {rule: {name: runs.values(name, rule, "held_out_pass_rate")[:, -1] for name in SETS} for rule in NAMES}
     mean = {rule: np.mean([one[name] for name in SETS], axis=0) for rule, one in end.items()}
     gains = {name: end["balance"][name] - end["grpo"][name] for name in SETS}
     measures = {
@@ -58,7 +58,7 @@ def analyse(data: Data) -> Result:
         "simulated-hard": paired(gains["hard"], gains["all"], "hard minus all"),
     }
     numbers = {
-        "seeds": found.plan.seeds,
+        "seeds": runs.plan.seeds,
         "counts": {
             key: {"mean": one.value, "wins": one.wins, "losses": one.losses, "p": sign_test(one.wins, one.losses)}
             for key, one in measures.items()

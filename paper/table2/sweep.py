@@ -77,12 +77,12 @@ def solve_times(seconds: FloatArray, responses: FloatArray, rounds: FloatArray) 
 
 def sweep() -> Data:
     """Return the times of both models, with the reading error of Figure 5 propagated."""
-    given = settings()
-    prompts, group, size = given["prompts"], given["group_size"], given["round_size"]
+    setup = settings()
+    prompts, group, size = setup["prompts"], setup["group_size"], setup["round_size"]
     plain = prompts * group
     extra = np.array([mean_extra(f"extra_samples_{rule}") for rule in ("pos", "balance")])
     # Some prompt of 512 is always unresolved, so that a step of either rule has all its rounds.
-    rounds = np.array([1.0, given["rounds"], given["rounds"]])
+    rounds = np.array([1.0, setup["rounds"], setup["rounds"]])
 
     def responses(extra: FloatArray) -> FloatArray:
         return np.append(plain, prompts * size + extra)
@@ -93,17 +93,17 @@ def sweep() -> Data:
     seconds = {model: np.array(values) for model, values in models.items()}
     times = {model: solve_times(values, responses(extra), rounds) for model, values in seconds.items()}
     generator = np.random.default_rng(0)
-    error = 1 + given["reading_error_figure5"] * generator.uniform(-1, 1, (_DRAWS, 2))
+    error = 1 + setup["reading_error_figure5"] * generator.uniform(-1, 1, (_DRAWS, 2))
     # Seconds are published as whole numbers.
     rounding = generator.uniform(-0.5, 0.5, (_DRAWS, 3))
     bands = {}
     for model, values in seconds.items():
-        found = [
+        drawn = [
             solve_times(values + off, responses(extra * factor), rounds)
             for factor, off in zip(error, rounding, strict=True)
         ]
         bands[model] = {
-            name: np.percentile([getattr(one, name) for one in found], [2.5, 97.5])
+            name: np.percentile([getattr(one, name) for one in drawn], [2.5, 97.5])
             for name in ("each", "wait", "fixed")
         }
     return Data(extra, responses(extra)[1:] / plain, plain, seconds, times, bands)

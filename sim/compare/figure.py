@@ -53,8 +53,8 @@ def _signal_cost(comparison: Comparison, figure: Figure) -> None:
     figure.set_size_inches(7.2, 4.5)
     axes = figure.subplots()
     law, rows = comparison.source.law, comparison.rows
-    most = max(2.0, *(row.responses for row in rows))
-    plain = np.arange(1, int(np.ceil(most * 1.15)) + 1)
+    right = max(2.0, *(row.responses for row in rows))
+    plain = np.arange(1, int(np.ceil(right * 1.15)) + 1)
     curve = np.maximum(1 - law.evidence(plain, 0) - law.evidence(0, plain), 0)
     ring: dict[str, Any] = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "markeredgewidth": 2}
     cross: dict[str, Any] = {"fmt": "x", "color": "black", "markersize": 4, "markeredgewidth": 0.9, "elinewidth": 1.1}
@@ -67,7 +67,7 @@ def _signal_cost(comparison: Comparison, figure: Figure) -> None:
         if row.simulated:
             cost, signal = row.simulated["responses"], row.simulated["signal"]
             axes.errorbar(cost.mean, signal.mean, xerr=2 * cost.se, yerr=2 * signal.se, **cross, zorder=4)
-    axes.set_xlim(0, most * 1.15)
+    axes.set_xlim(0, right * 1.15)
     top = max(*(row.signal for row in rows), float(curve.max()))
     axes.set_ylim(0, top * 1.2 if top > 0 else 1)
     axes.set_xlabel("responses per prompt")

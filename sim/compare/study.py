@@ -62,7 +62,7 @@ class ComparedPolicy:
     efficiency_ratio: float | None
     """Gradient efficiency over that of `Comparison.efficiency_reference`; None where that is 0."""
     simulated: dict[str, SampleMean]
-    """SampleMean responses, rounds, signal, resolved, short_of_positives, short_of_negatives; empty for 0 prompts."""
+    """Simulated responses, rounds, signal, resolved, short_of_positives, short_of_negatives; empty for 0 prompts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Comparison:
     prompts: int
     """Prompts a batch."""
     batches: int
-    """SampleMean batches."""
+    """Simulated batches."""
     seed: int
     """Seed of the simulation."""
     reference: str
@@ -88,7 +88,7 @@ class Comparison:
     efficiency_reference: str
     """What `ComparedPolicy.efficiency_ratio` is a ratio to, in words."""
     notes: tuple[str, ...]
-    """What was found, in words."""
+    """What the comparison says, in words."""
 
     def configuration(self) -> dict[str, Any]:
         """Return everything the comparison depends on, as plain values."""

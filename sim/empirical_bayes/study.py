@@ -291,10 +291,10 @@ def _notes(setting: DriftSetting, end: Source, tracks: Sequence[Track]) -> tuple
     ]
     for track in tracks:
         first, again = track.near_from(0, half), track.near_from(half + 1, last)
-        found = "does not come" if first is None else f"is there from step {first} on"
+        reached = "does not come" if first is None else f"is there from step {first} on"
         back = "is not there again by the end" if again is None else f"is there again {again - half} steps into it"
         notes.append(
-            f"within {1 - NEAR:.0%} of the optimum at noise ratio {track.noise_ratio:g}: the mean {found} before the "
+            f"within {1 - NEAR:.0%} of the optimum at noise ratio {track.noise_ratio:g}: the mean {reached} before the "
             f"drift, and {back}"
         )
         if np.nanmean(track.responses[:, -1]) < 1.02:

@@ -144,7 +144,7 @@ def _label(figure: Figure, axes: Axes, points: FloatArray, names: Sequence[str],
         )
         size = text.get_window_extent(renderer)
         half = np.array([size.width, size.height]) / 2
-        best, least = centre, np.inf
+        best, lowest = centre, np.inf
         for reach in np.arange(9, 90, 3) * scale:
             for angle in np.deg2rad([-45, 0, 45, 135, 180, 225, 90, -90]):
                 middle = centre + np.array([np.cos(angle), np.sin(angle)]) * (
@@ -155,9 +155,9 @@ def _label(figure: Figure, axes: Axes, points: FloatArray, names: Sequence[str],
                 hits += int(((spots > box[0] - 6 * scale) & (spots < box[1] + 6 * scale)).all(axis=1).sum())
                 hits += int(((line > box[0] - 2 * scale) & (line < box[1] + 2 * scale)).all(axis=1).any())
                 hits += 3 * int((box[0] < frame.p0 + 2).any() or (box[1] > frame.p1 - 2).any())
-                if hits + reach / (1000 * scale) < least:
-                    best, least = middle, hits + reach / (1000 * scale)
-            if least < 1:
+                if hits + reach / (1000 * scale) < lowest:
+                    best, lowest = middle, hits + reach / (1000 * scale)
+            if lowest < 1:
                 break
         taken.append(np.array([best - half, best + half]))
         text.set_position(tuple((best - half - spots[group[0]]) / scale))

@@ -182,9 +182,9 @@ def _matched(text: str) -> Literal["auto", "off"] | int:
     raise InputError(msg)
 
 
-def _time(plan: Plan, most: int) -> list[str]:
+def _time(plan: Plan, max_workers: int) -> list[str]:
     """Return what a part of the sweep takes on 1, 2, 4, … workers, in words."""
-    counts = sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
+    counts = sorted({*(2**i for i in range(max_workers.bit_length()) if 2**i <= max_workers), max_workers})
     with progress("timing", 1):
         timed = measure_scaling(plan, counts)
     one = timed[0].seconds

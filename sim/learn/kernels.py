@@ -121,9 +121,13 @@ def sample_groups(
     by_round
         ``[round, 2]`` written: positives and negatives of all prompts in that round.
     """
-    most = draws.shape[0] - 1
-    word, lot = np.empty(most + 3, np.uint64), np.empty(most + 3, np.uint64)
-    hit, miss, chosen = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    max_samples = draws.shape[0] - 1
+    word, lot = np.empty(max_samples + 3, np.uint64), np.empty(max_samples + 3, np.uint64)
+    hit, miss, chosen = (
+        np.empty(max_samples, np.int64),
+        np.empty(max_samples, np.int64),
+        np.empty(max_samples, np.int64),
+    )
     answers = laws.shape[1]
     by_round[:] = 0
     for i in range(laws.shape[0]):
@@ -139,14 +143,14 @@ def sample_groups(
             if total + wanted > known:
                 _words(seed, _REWARDS, prompt, total + wanted, known, word)
                 known = 4 * ((total + wanted + 3) // 4)
-            found = 0
+            hits = 0
             for j in range(total, total + wanted):
                 hit[j] = word[j] < below
                 miss[j] = 1 - hit[j]
-                found += hit[j]
-            by_round[taken, 0] += found
-            by_round[taken, 1] += wanted - found
-            pos += found
+                hits += hit[j]
+            by_round[taken, 0] += hits
+            by_round[taken, 1] += wanted - hits
+            pos += hits
             total += wanted
             taken += 1
             wanted = draws[pos, total - pos]
@@ -181,7 +185,7 @@ def sample_groups(
                     a += 1
                     above += laws[i, a]
                 pull[i, a] += of_pos if hit[j] == 1 else of_neg
-        cells[i] = pos * (most + 1) + neg
+        cells[i] = pos * (max_samples + 1) + neg
         rounds[i] = taken
         kept[i, 0], kept[i, 1] = kept_pos, rows - kept_pos
 

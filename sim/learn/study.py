@@ -36,6 +36,8 @@ __all__ = ["AXES", "Axis", "Plan", "Scaling", "Standing", "Sweep", "measure_scal
 Axis: TypeAlias = Literal["steps", "responses", "tokens", "time"]
 AXES: tuple[Axis, ...] = ("steps", "responses", "tokens", "time")
 """What a run can be held against."""
+ROOT = Path(__file__).parents[2]
+"""Where the programs lie."""
 SHARES = (0.25, 0.5, 1.0)
 """Where standings are taken, as shares of what all runs have spent."""
 _BLOCK = 8
@@ -93,11 +95,11 @@ class Plan:
     @property
     def expected_runs(self) -> int:
         """How many runs there will be, the matched ones included."""
-        given = {policy.label for policy in self.policies}
+        labels = {policy.label for policy in self.policies}
         more = {f"grpo:group_size={self.matched}"} if isinstance(self.matched, int) else set()
         if self.matched == "auto":
             more = {_MATCHED + policy.label for policy in self.policies if _adaptive(policy)}
-        return len(given | more) * len(self.tasks) * self.seeds * len(self.rates)
+        return len(labels | more) * len(self.tasks) * self.seeds * len(self.rates)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything the sweep depends on as plain values for JSON."""
@@ -236,7 +238,7 @@ class Sweep:
     @cached_property
     def standings(self) -> tuple[Standing, ...]:
         """Where every policy stands on every task, at the `SHARES` of the common budget of each of the `AXES`."""
-        found = []
+        rows = []
         for task in (one.label for one in self.plan.tasks):
             for axis in AXES:
                 end = self.common_budget(task, axis)
@@ -245,8 +247,8 @@ class Sweep:
                     best = rates[max(rates, key=lambda policy: rates[policy].mean())]
                     for policy, mine in rates.items():
                         differences = (sample_mean(mine - other) for other in (best, rates[self.reference]))
-                        found.append(Standing(task, axis, budget, policy, sample_mean(mine), *differences))
-        return tuple(found)
+                        rows.append(Standing(task, axis, budget, policy, sample_mean(mine), *differences))
+        return tuple(rows)
 
     def standing(self, task: str, axis: Axis, share: float = 1.0) -> tuple[Standing, ...]:
         """Return the standings on a task at one of the `SHARES` of an axis, the best first."""
@@ -256,7 +258,7 @@ class Sweep:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What was found, in words."""
+        """What the sweep says, in words."""
         return tuple(_notes(self))
 
     def to_csv(self) -> str:
@@ -408,11 +410,11 @@ def run_sweep(
         ]
         missing = []
         for job in jobs:
-            found = job.load(folder) if folder is not None and resume else None
-            if found is None:
+            run = job.load(folder) if folder is not None and resume else None
+            if run is None:
                 missing.append(job)
             else:
-                done[job.key] = found
+                done[job.key] = run
         if progress is not None:
             progress(len(jobs) - len(missing))
         files = {job.key: job.file for job in missing}
@@ -444,7 +446,7 @@ def _match(
     plan: Plan, done: dict[_Key, TrainingRun]
 ) -> tuple[list[tuple[str, Sampler, Task]], dict[str, dict[str, int]]]:
     """Return the GRPOs that cost as much as the adaptive policies: label, compiled policy and task; and their n."""
-    found: list[tuple[str, Sampler, Task]] = []
+    grpos: list[tuple[str, Sampler, Task]] = []
     sizes: dict[str, dict[str, int]] = {}
     for task in plan.tasks:
         wanted: dict[str, int] = {}
@@ -461,8 +463,8 @@ def _match(
         wanted = {name: n for name, n in wanted.items() if name not in {policy.label for policy in plan.policies}}
         sizes[task.label] = wanted
         for name, n in wanted.items():
-            found.append((name, Sampler.of(Policy.preset("grpo", group_size=n)), task))
-    return found, sizes
+            grpos.append((name, Sampler.of(Policy.preset("grpo", group_size=n)), task))
+    return grpos, sizes
 
 
 @contextmanager
@@ -507,8 +509,7 @@ def _ray(address: str | None) -> Iterator[None]:
     mine = not ray.is_initialized()
     if mine:
         # Workers unpickle functions of this package by name, so they have to find it.
-        root = str(Path(__file__).parent.parent)
-        ray.init(address=address, runtime_env={"env_vars": {"PYTHONPATH": root}}, log_to_driver=False)
+        ray.init(address=address, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}, log_to_driver=False)
     try:
         register()
         yield
@@ -533,26 +534,26 @@ def measure_scaling(plan: Plan, workers: Sequence[int], *, seeds: int = 2) -> tu
     """Time the first seeds of a plan on each number of workers, without writing anything."""
     part = replace(plan, seeds=min(seeds, plan.seeds), matched="off", learning_rates=plan.rates[:1])
     short = replace(part, setting=replace(plan.setting, steps=1))
-    found = []
+    timings = []
     for count in workers:
         run_sweep(short, workers=count)
         timed = run_sweep(part, workers=count)
-        found.append(Scaling(count, timed.computed, timed.seconds))
-    return tuple(found)
+        timings.append(Scaling(count, timed.computed, timed.seconds))
+    return tuple(timings)
 
 
 # Words
 
 
-def _notes(found: Sweep) -> Iterator[str]:
-    setting, seeds = found.plan.setting, found.plan.seeds
+def _notes(sweep: Sweep) -> Iterator[str]:
+    setting, seeds = sweep.plan.setting, sweep.plan.seeds
     what = (
         "one seed, so differences may be chance"
         if seeds == 1
         else f"{seeds} seeds; a difference counts from two standard errors of its mean over seeds"
     )
     yield f"simulated: {setting.steps} steps of {setting.batch} prompts on a small policy with exact gradients; {what}"
-    rates = found.plan.rates
+    rates = sweep.plan.rates
     if len(rates) == 1:
         yield (
             f"one learning rate, {rates[0]:g}, for all: where it limits a step more than noise does, more responses "
@@ -563,28 +564,28 @@ def _notes(found: Sweep) -> Iterator[str]:
             f"learning rates {', '.join(f'{rate:g}' for rate in rates)}: each policy is taken at the best one, chosen "
             "by the means that are shown, and anew for every budget where policies are held against each other"
         )
-        at_end = sum(rate in {min(rates), max(rates)} for rate in found.learning_rates.values())
+        at_end = sum(rate in {min(rates), max(rates)} for rate in sweep.learning_rates.values())
         if at_end:
-            yield f"{at_end} of {len(found.learning_rates)} best learning rates are the smallest or largest one tried"
-    for task in (one.label for one in found.plan.tasks):
+            yield f"{at_end} of {len(sweep.learning_rates)} best learning rates are the smallest or largest one tried"
+    for task in (one.label for one in sweep.plan.tasks):
         for axis, unit in (("steps", "step"), ("responses", "response"), ("tokens", "token"), ("time", "time")):
-            yield _ahead(found, task, axis, unit)  # type: ignore[arg-type]
-        yield from _against_match(found, task)
+            yield _ahead(sweep, task, axis, unit)  # type: ignore[arg-type]
+        yield from _against_match(sweep, task)
 
 
-def _ahead(found: Sweep, task: str, axis: Axis, unit: str) -> str:
-    end = found.common_budget(task, axis)
-    best, *others = found.standing(task, axis)
+def _ahead(sweep: Sweep, task: str, axis: Axis, unit: str) -> str:
+    end = sweep.common_budget(task, axis)
+    best, *others = sweep.standing(task, axis)
     spent = f"{end:,.0f} steps" if axis == "steps" else f"{end:.3g} {axis if axis != 'time' else 'token times'}"
     head = f"{task}, per {unit}: after {spent}, {best.policy}"
-    if found.plan.seeds == 1:
+    if sweep.plan.seeds == 1:
         rest = ", ".join(f"{row.policy} {row.to_best.mean:+.3f}" for row in others)
         return f"{head} had a held-out pass rate of {best.pass_rate.mean:.3f}" + (f"; {rest}" if rest else "")
     level = [row.policy for row in others if row.level]
     level_text = f", and level with it {_listed(level)}" if level else ""
     behind = [f"{row.policy} {row.to_best.mean:+.3f} ± {row.to_best.se:.3f}" for row in others if not row.level]
     behind_text = f"; {', '.join(behind)}" if behind else ""
-    early = found.standing(task, axis, SHARES[0])[0].policy
+    early = sweep.standing(task, axis, SHARES[0])[0].policy
     earlier = "" if early == best.policy else f" (at a quarter of that: {early})"
     return f"{head} is ahead with a held-out pass rate of {best.pass_rate.mean:.3f}{level_text}{behind_text}{earlier}"
 
@@ -593,19 +594,19 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _against_match(found: Sweep, task: str) -> Iterator[str]:
+def _against_match(sweep: Sweep, task: str) -> Iterator[str]:
     """Hold every adaptive policy against the GRPO that costs as much, step by step."""
-    for name, n in found.matched[task].items():
+    for name, n in sweep.matched[task].items():
         policy = name.removeprefix(_MATCHED)
-        if policy == name or policy not in found.policies:
+        if policy == name or policy not in sweep.policies:
             continue
         parts = []
         for share in SHARES:
-            budget = share * found.common_budget(task, "steps")
+            budget = share * sweep.common_budget(task, "steps")
             gap = sample_mean(
-                found.at_budget(task, policy, "steps", budget) - found.at_budget(task, name, "steps", budget)
+                sweep.at_budget(task, policy, "steps", budget) - sweep.at_budget(task, name, "steps", budget)
             )
-            parts.append(f"{gap.mean:+.3f}" + ("" if found.plan.seeds == 1 else f" ± {gap.se:.3f}"))
+            parts.append(f"{gap.mean:+.3f}" + ("" if sweep.plan.seeds == 1 else f" ± {gap.se:.3f}"))
         yield (
             f"{task}, at as many responses a step: {policy} against GRPO with n = {n}, after a quarter, half and all "
             f"of the steps: {', '.join(parts)}"

@@ -370,8 +370,8 @@ def train_sampler(
     evaluations: list[tuple[int, ExactMeans, ExactMeans]] = []
     for step in range(setting.steps + 1):
         if step % setting.evaluate_every == 0 or step == setting.steps:
-            found = pool.evaluate(weights, setting.pass_k), held_out.evaluate(weights, setting.pass_k)
-            evaluations.append((step, *found))
+            means = pool.evaluate(weights, setting.pass_k), held_out.evaluate(weights, setting.pass_k)
+            evaluations.append((step, *means))
         if step == setting.steps:
             break
         members, key = order.take(), step_seed(seed, step)
@@ -525,7 +525,7 @@ def gradient_flow(policy: Policy, prompts: Prompts, times: npt.ArrayLike, *, tol
     def slope(_: float, flat: FloatArray) -> FloatArray:
         return mean_update(policy, prompts, flat.reshape(shape)).ravel()
 
-    found = solve_ivp(
+    solution = solve_ivp(
         slope, (0.0, float(at[-1])), np.zeros(shape).ravel(), "DOP853", t_eval=at, rtol=tolerance, atol=tolerance
     )
-    return np.asarray(found.y.T).reshape(at.size, *shape)
+    return np.asarray(solution.y.T).reshape(at.size, *shape)

@@ -41,9 +41,9 @@ def _signal(result: Replay, axes: Axes) -> None:
     """Draw responses against signal; a bar goes from the worst to the best case of the censored prompts."""
     from matplotlib.ticker import MaxNLocator
 
-    most = max(2.0, *(row.responses.high for row in result.rows)) * 1.1
+    right = max(2.0, *(row.responses.high for row in result.rows)) * 1.1
     correct, total = result.log.counts(result.log.threshold(_threshold(result)))
-    curve = [plain_signal(correct, total, n, replace=result.order is Order.bootstrap) for n in range(1, int(most) + 1)]
+    curve = [plain_signal(correct, total, n, replace=result.order is Order.bootstrap) for n in range(1, int(right) + 1)]
     # Where a log is shorter than n, nothing is known of n responses of all prompts.
     known = [values.mean() for values in curve if not np.isnan(values).any()]
     axes.plot(np.arange(1, len(known) + 1), known, color=GREY, linewidth=1.2, zorder=1)
@@ -59,7 +59,7 @@ def _signal(result: Replay, axes: Axes) -> None:
             axes.plot([x.low, x.high], [middle[1]] * 2, color=colour, **_BAR)
             axes.plot([middle[0]] * 2, [y.low, y.high], color=colour, **_BAR)
         top = max(top, y.high)
-    axes.set_xlim(0, most)
+    axes.set_xlim(0, right)
     axes.set_ylim(0, min(top * 1.2, 1.1) if top > 0 else 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("responses per prompt")
@@ -104,9 +104,9 @@ def _grouped(rates: FloatArray) -> tuple[list[str], list[IntArray]]:
         low, high = edges[index], edges[min(index + 1, edges.size - 1)]
         last = index >= edges.size - 2
         chosen = (rates >= low) & ((rates <= high) if last else (rates < high)) & (rates > 0) & (rates < 1)
-        found = rates[chosen]
-        if found.size:
-            ends = dict.fromkeys(f"{value:.2g}" for value in (found.min(), found.max()))
+        members = rates[chosen]
+        if members.size:
+            ends = dict.fromkeys(f"{value:.2g}" for value in (members.min(), members.max()))
             groups.append((" to\n".join(ends), chosen))
     groups.append(("1\n", rates == 1))
     kept = [

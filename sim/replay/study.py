@@ -123,7 +123,7 @@ class Replay:
     reference: str
     """What `ReplayedPolicy.cost` is a ratio to, in words."""
     notes: tuple[str, ...]
-    """How the log was read and replayed, and what was found, in words."""
+    """How the log was read and replayed, and what came out, in words."""
 
     def configuration(self) -> dict[str, Any]:
         """Return everything the replay depends on, as plain values."""
@@ -447,8 +447,8 @@ def plain_signal(correct: IntArray, total: IntArray, n: int, *, replace: bool = 
 
 def _head(log: Log, order: Order, repeats: int, threshold: float | None) -> Iterator[str]:
     """Say what the log is and how it was drawn."""
-    prompts, least, most = len(log.prompt_ids), int(log.lengths.min()), int(log.lengths.max())
-    responses = f"{least}" if least == most else f"{least} to {most}"
+    prompts, smallest, largest = len(log.prompt_ids), int(log.lengths.min()), int(log.lengths.max())
+    responses = f"{smallest}" if smallest == largest else f"{smallest} to {largest}"
     yield f"{prompts} {plural(prompts, 'prompt')} with {responses} responses each"
     yield from log.notes
     if threshold is not None:

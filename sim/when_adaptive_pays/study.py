@@ -205,22 +205,22 @@ class EfficiencyMap:
         return to_csv(asdict(spot) for spot in self.spots)
 
 
-def families(mean: float, most: int) -> tuple[Family, ...]:
+def families(mean: float, max_samples: int) -> tuple[Family, ...]:
     """Return the competitors: published rules in several sizes, and the plainest baseline there is.
 
     Parameters
     ----------
     mean
         E[p], the baseline of a single response.
-    most
+    max_samples
         The most responses of a policy, at least 8.
     """
-    sizes = [n for n in _SIZES if n <= most]
+    sizes = [n for n in _SIZES if n <= max_samples]
     one = table(np.full((2, 2), 1 - mean), np.full((2, 2), -mean))
     plain = {"grpo": group_std(), "dr-grpo": group_mean(), "rloo": leave_one_out()}
-    steps = [(s, most // s) for s in (1, 2, 4, 8) if s <= most]
-    pilots = [(a, b) for a in (2, 3, 4, 6, 8) for b in (4, 8, 16, 24) if a + b <= most]
-    keep = [n for n in _KEEP if n <= most]
+    steps = [(s, max_samples // s) for s in (1, 2, 4, 8) if s <= max_samples]
+    pilots = [(a, b) for a in (2, 3, 4, 6, 8) for b in (4, 8, 16, 24) if a + b <= max_samples]
+    keep = [n for n in _KEEP if n <= max_samples]
     mixed = ~Quota(1, 1)
     return (
         Family(
@@ -338,7 +338,7 @@ def map_efficiency(
     InputError
         If an argument can't be used, or no policy moves any objective on this law.
     """
-    law, most = source.law, check_count("max_samples", max_samples, 8)
+    law, max_samples = source.law, check_count("max_samples", max_samples, 8)
     if not objectives:
         msg = "nothing to map: give at least one objective, such as 'mean'"
         raise InputError(msg)
@@ -350,7 +350,7 @@ def map_efficiency(
         msg = f"no policy moves an objective on {source.label!r}: every pass rate is 0 or 1; use other pass rates"
         raise InputError(msg)
     competitors = (
-        *families(law.mean, most),
+        *families(law.mean, max_samples),
         *(
             Family(
                 f"{one.label} (given)", f"{one.label}, as given", adaptive=len(one.budget.sizes) > 1, policies=(one,)
@@ -376,7 +376,7 @@ def map_efficiency(
         picks = [_first_best(np.where(mask[:, None, None], values, -1.0)) for mask in (~adaptive, adaptive)]
         for i, j in np.ndindex(len(COSTS), len(NOISE)):
             unit = float(yardstick[i, j])
-            bayes, (size, of_fixed) = _bayes(law, objective, NOISE[j], COSTS[i], most)
+            bayes, (size, of_fixed) = _bayes(law, objective, NOISE[j], COSTS[i], max_samples)
             fixed, other = (int(pick[i, j]) for pick in picks)
             spots.append(
                 MapPoint(
@@ -396,7 +396,7 @@ def map_efficiency(
             )
             if progress:
                 progress(1)
-    return EfficiencyMap(source, competitors, most, noise, costs, tuple(panels), tuple(spots))
+    return EfficiencyMap(source, competitors, max_samples, noise, costs, tuple(panels), tuple(spots))
 
 
 def _first_best(values: FloatArray) -> IntArray:
@@ -408,13 +408,13 @@ def _first_best(values: FloatArray) -> IntArray:
 
 
 def _bayes(
-    law: Law, objective: str, noise_ratio: float, update_cost: float, most: int
+    law: Law, objective: str, noise_ratio: float, update_cost: float, max_samples: int
 ) -> tuple[float, tuple[int, float]]:
     """Return the best efficiency of all, and the best fixed number of responses with its efficiency."""
 
     def value(samples: int, max_samples: int) -> float:
         return solve(law, objective, noise_ratio, samples, max_samples, update_cost=update_cost).value
 
-    fixed = {n: value(n, n) for n in (1, *(n for n in _SIZES if n <= most))}
+    fixed = {n: value(n, n) for n in (1, *(n for n in _SIZES if n <= max_samples))}
     size = max(fixed, key=lambda n: fixed[n])
-    return value(1, most), (size, fixed[size])
+    return value(1, max_samples), (size, fixed[size])

@@ -6,6 +6,8 @@ import csv
 import importlib.util
 import io
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +27,7 @@ from ada_bandit.uniforms import KEEP, REWARDS
 from sim.cli import app
 from sim.learn import kernels
 from sim.learn.figure import write_figures
-from sim.learn.study import Plan, Sweep, run_sweep
+from sim.learn.study import ROOT, Plan, Sweep, run_sweep
 from sim.learn.task import PROMPT_SETS, LengthModel, Prompts, PromptSet, Task
 from sim.learn.training import (
     Sampler,
@@ -620,6 +622,16 @@ def test_ray_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match="pip install ray"):
         run_sweep(small_plan(), backend="ray")
+
+
+def test_workers_elsewhere_find_the_programs(tmp_path: Path) -> None:
+    # What ray is told; a worker unpickles functions by the names of their modules.
+    code = "import sim.learn.study, ada_bandit; print(sim.learn.study.__file__)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert Path(done.stdout.strip()) == ROOT / "sim" / "learn" / "study.py"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
