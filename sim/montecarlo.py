@@ -6,7 +6,6 @@ on the seed alone, not on threads, chunks or the order of work.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ from ada_bandit.errors import check_count, check_pass_rates
 from ada_bandit.exact import check_verifier, reward_rates
 from ada_bandit.laws import Law
 from ada_bandit.policy import Policy
+from ada_bandit.programs.machine import available_cores
 from ada_bandit.uniforms import PASS_RATES, REWARDS, check_seed, uniform_rows
 
-__all__ = ["Exits", "Simulation", "available_cores", "draw_pass_rates", "simulate", "simulate_law"]
+__all__ = ["Exits", "Simulation", "draw_pass_rates", "simulate", "simulate_law"]
 
 _CHUNK = 1 << 15
 
@@ -75,11 +75,6 @@ class Simulation:
     short_of_negatives: float
     """Share of prompts that exit unresolved for want of incorrect responses."""
     short_of_negatives_se: float
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def simulate(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ada_bandit.programs.figures import GREY, line_style
 from paper.bias.sweep import Data
 from paper.claims import Measure
-from paper.items import Result
-from sim.plots import GREY, look
+from paper.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ def _draw(data: Data, figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.2)
     axes, weights = figure.subplots(1, 2)
     for index, (name, label) in enumerate(_NAMES.items(), start=1):
-        axes.plot(data.rates, data.estimators[name]["pool_mean"].bias, **look(index), label=label)
+        axes.plot(data.rates, data.estimators[name]["pool_mean"].bias, **line_style(index), label=label)
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_title("bias of the pool mean")
     axes.set_ylabel("E[mean] - p")
@@ -89,7 +89,7 @@ def _draw(data: Data, figure: Figure) -> None:
     }
     for index, (key, label) in enumerate(names.items()):
         weights.plot(
-            data.rates, data.estimators["balance"][key].gradient_weight, **look((0, 3, 4, 5)[index]), label=label
+            data.rates, data.estimators["balance"][key].gradient_weight, **line_style((0, 3, 4, 5)[index]), label=label
         )
     weights.set_title("balance: gradient that each baseline leaves")
     weights.set_ylabel("sum over the pool / (E[N] grad p)")

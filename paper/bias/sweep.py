@@ -9,7 +9,6 @@ import numpy as np
 from ada_bandit import Policy, analyze, compare_estimators
 from ada_bandit._types import FloatArray
 from ada_bandit.estimators import EstimatorErrors
-from paper.items import Context
 from paper.laws import balance, grpo, pos, training_law
 
 __all__ = ["Data", "sweep"]
@@ -33,7 +32,7 @@ class Data:
     """Mean squared error of the pool mean over the training law, by rule."""
 
 
-def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> Data:
     """Return the errors by rule."""
     rates = np.linspace(0, 1, _POINTS + 2)[1:-1]
     policies = {"grpo": grpo(), "pos": pos(), "balance": balance(), "seq": Policy.preset("reinforce-ada-seq")}

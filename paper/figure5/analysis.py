@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
 from paper.figure5.sweep import BALANCE, LABELS, Data, Fit, Reading
-from paper.items import Result
 from paper.published import settings
-from sim.plots import GREY, legend, look
+from paper.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,20 +47,20 @@ def _rise(data: Data) -> tuple[float, float, float]:
 
     A prompt that is short of negatives has had all rounds. Reading errors are taken as independent.
     """
-    given = settings()
-    error = given["reading_error_figure5"]
+    setup = settings()
+    error = setup["reading_error_figure5"]
     at = [int(np.nonzero(data.steps == step)[0][0]) for step in (_LOW, _HIGH)]
     extra, short = data.published["extra_balance"][at], data.published["short_of_negatives"][at]
     rise = float(extra[1] - extra[0])
-    explained = float(short[1] - short[0]) * given["round_size"] * (given["rounds"] - 1)
+    explained = float(short[1] - short[0]) * setup["round_size"] * (setup["rounds"] - 1)
     spread = np.hypot(np.hypot(*extra) * error / rise, np.hypot(*short) * error / (short[1] - short[0]))
     return rise, explained, float(spread) * explained / rise
 
 
 def analyse(data: Data) -> Result:
     """Return the numbers, measures and figures."""
-    given = settings()
-    prompts, group, size = given["prompts"], given["group_size"], given["round_size"]
+    setup = settings()
+    prompts, group, size = setup["prompts"], setup["group_size"], setup["round_size"]
     literal, chosen = Reading(group, 2), data.reading
     lowest = float(np.nanmin(data.published["extra_pos"]))
     least = prompts * (size - group)
@@ -172,7 +172,7 @@ def _draw(data: Data, figure: Figure) -> None:
         for path, (index, words) in _LOOKS.items():
             predicted = data.fits[path].predicted[name]
             seen = np.isfinite(predicted)
-            axes.plot(data.steps[seen], predicted[seen], color=look(index)["color"], linewidth=1.7, label=words)
+            axes.plot(data.steps[seen], predicted[seen], color=line_style(index)["color"], linewidth=1.7, label=words)
         axes.set_title(label)
         axes.set_ylim(0, None)
     for axes in panels[1]:
@@ -188,7 +188,7 @@ def _draw_readings(data: Data, figure: Figure) -> None:
     axes, mean = figure.subplots(1, 2)
     for index, (reading, values) in enumerate(data.misfit.items()):
         seen = data.fitted
-        axes.plot(data.steps[seen], values[seen], marker="o", markersize=4, **look(index), label=reading.label)
+        axes.plot(data.steps[seen], values[seen], marker="o", markersize=4, **line_style(index), label=reading.label)
     error = settings()["reading_error_figure5"]
     axes.axhspan(0, error, color="#efefef", zorder=0)
     axes.annotate("reading error", (data.steps[data.fitted][-1], error), ha="right", va="bottom", color=GREY)
@@ -200,7 +200,7 @@ def _draw_readings(data: Data, figure: Figure) -> None:
         data.steps[seen], *data.mean_bounds[seen].T, color="#cfe3f0", label="all laws within reading errors"
     )
     for path, (index, words) in _LOOKS.items():
-        mean.plot(data.steps[seen], data.fits[path].mean[seen], color=look(index)["color"], label=words)
+        mean.plot(data.steps[seen], data.fits[path].mean[seen], color=line_style(index)["color"], label=words)
     mean.set_ylim(0, 1)
     mean.set_title("mean pass rate that the counts imply")
     mean.set_ylabel("mean pass rate of the training prompts")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paper.items import Context
 from paper.laws import balance, grpo, pos, training_law
-from sim.frontier import Trace, trace
+from paper.results import Context
+from sim.frontier.study import FrontierPlot, place_policies
 from sim.score_model import ScoreModel
 from sim.sources import Source
 
@@ -25,12 +25,12 @@ RULES = {"grpo": grpo, "pos": pos, "balance": balance}
 class Data:
     """A trace for each of `MODELS`."""
 
-    traces: tuple[Trace, ...]
+    plots: tuple[FrontierPlot, ...]
 
 
 def sweep(context: Context) -> Data:
-    """Return the traces."""
+    """Return the plots."""
     source = Source(training_law(), "qwen2.5-math-1.5b-base, at least 1 of 16")
     policies = [rule() for rule in RULES.values()]
     prices = 12 if context.quick else 40
-    return Data(tuple(trace(policies, source, model, prices=prices) for model in MODELS))
+    return Data(tuple(place_policies(policies, source, model, prices=prices) for model in MODELS))

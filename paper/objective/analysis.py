@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit._types import FloatArray
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
-from paper.items import Result
 from paper.objective.sweep import Data
-from sim.plots import GREY, legend, look
+from paper.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,8 +63,8 @@ def _draw(data: Data, figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.4)
     axes, objectives = figure.subplots(1, 2)
     for index, (name, label) in enumerate(_NAMES.items()):
-        axes.plot(data.rates, data.weights[name], **look(index), label=label)
-        objectives.plot(data.rates, data.objectives[name], **look(index))
+        axes.plot(data.rates, data.weights[name], **line_style(index), label=label)
+        objectives.plot(data.rates, data.objectives[name], **line_style(index))
     reference = {"color": GREY, "linewidth": 1.2}
     axes.plot(data.rates, data.limit, linestyle=":", **reference, label="balance, unlimited: F = logit(p)/2 - p")
     axes.plot(data.rates, 1 / data.rates, linestyle="--", **reference, label="log p")

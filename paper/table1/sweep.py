@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from paper.items import Context
 from paper.published import rows
+from paper.results import Context
 from paper.training import main_runs
-from sim.learning_sweep import Sweep
+from sim.learn.study import Sweep
 
 __all__ = ["BENCHMARKS", "Data", "sweep"]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ada_bandit.programs.figures import legend, line_style
 from paper.claims import Measure
-from paper.items import Result
 from paper.published import column
+from paper.results import Result
 from paper.table2.sweep import Data
-from sim.plots import legend, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,7 +85,7 @@ def _draw(data: Data, figure: Figure) -> None:
     line = np.linspace(1, 4.2, 2)
     x = np.append(1.0, data.responses)
     for index, (model, times) in enumerate(data.times.items()):
-        colour = look(index)["color"]
+        colour = line_style(index)["color"]
         share = float(times.shares.mean())
         axes.plot(x, published[index], "o", color=colour, markersize=8, label=model)
         axes.plot(line, 1 + share * (line - 1), color=colour, linewidth=1.2, label=f"share of generation {share:.2f}")

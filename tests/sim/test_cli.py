@@ -46,7 +46,7 @@ def test_help_imports_nothing_heavy() -> None:
         "from sim.cli import app\n"
         "try:\n    app(['--help'])\n"
         "except SystemExit as done:\n    assert not done.code\n"
-        "heavy = {'ada_bandit', 'numpy', 'scipy', 'numba', 'polars', 'matplotlib'} & set(sys.modules)\n"
+        "heavy = {'ada_bandit', 'numpy', 'rich', 'scipy', 'numba', 'polars', 'matplotlib'} & set(sys.modules)\n"
         "print('HEAVY', sorted(heavy))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
@@ -77,11 +77,25 @@ def test_runs_as_a_module() -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["compare", "analyze", "show", "frontier", "when-adaptive-pays"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare",
+        "analyze",
+        "show",
+        "frontier",
+        "when-adaptive-pays",
+        "budget",
+        "empirical-bayes",
+        "replay",
+        "learn",
+    ],
+)
 def test_help_of_commands(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
     assert f"python -m sim {command}" in result.stdout
+    assert f" {command} " in run("--help").stdout
 
 
 # compare
