@@ -307,8 +307,8 @@ def config_for(
     table = read_table(where)
     if config is None:
         table = {"task": table.get("task", table)}
-    given = {name: value for name, value in changes.items() if value is not None}
-    return to_config(change_table(table, {"model.path": str(model)} | given, where), where)
+    chosen = {name: value for name, value in changes.items() if value is not None}
+    return to_config(change_table(table, {"model.path": str(model)} | chosen, where), where)
 
 
 def change_table(table: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:

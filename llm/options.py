@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,11 +29,14 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def plain_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Print the package's own errors, without a traceback, on standard error; the exit code is 2."""
+    """Print the package's own errors, without a traceback, on standard error.
+
+    The exit code is 2 for a mistake in what was given, and 1 for what went wrong in the course of a run.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        from ada_bandit.errors import AdaBanditError
+        from ada_bandit.errors import AdaBanditError, InputError
 
         try:
             return command(*args, **kwargs)
@@ -40,7 +44,7 @@ def plain_errors(command: Callable[P, T]) -> Callable[P, T]:
             console(stderr=True).print(
                 f"error: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True
             )
-            raise typer.Exit(2) from None
+            raise typer.Exit(2 if isinstance(error, InputError) else 1) from None
 
     return wrapped
 
@@ -72,3 +76,8 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int, st
             bar.update(task, advance=step, description=text or what)
 
         yield advance
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

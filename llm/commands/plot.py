@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from ada_bandit.errors import InputError
+from llm.histories import read_run, to_arms
 from llm.options import console, folder_for, plain_errors
+from llm.run_figures import draw_runs
 
 __all__ = ["plot"]
 
@@ -45,9 +48,6 @@ def plot(
       python -m llm plot out/grpo-seed0 out/grpo-seed1 out/balance-seed0 out/balance-seed1
       python -m llm plot out/a out/b --label before --label after --smooth 10
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    from ada_bandit.errors import InputError
-    from llm.plots import draw_runs, read_run, to_arms
-
     if label and len(label) != len(runs):
         msg = f"--label was given {len(label)} times for {len(runs)} runs; give it once for each run, in their order"
         raise InputError(msg)

@@ -24,7 +24,9 @@ from hypothesis.extra import numpy as npst
 from ada_bandit import Allocator, PassRateMemory, Policy
 from ada_bandit.errors import InputError, ProtocolError
 from ada_bandit.uniforms import uniform
-from llm.checkpoint import CheckpointError, Checkpoints, _Packed, _unpack, write_file
+from llm.checkpoint import Checkpoints, _read_state, _write_state
+from llm.errors import CheckpointError
+from llm.files import write_file
 from llm.types import Response
 
 CONFIG = {

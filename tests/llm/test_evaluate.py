@@ -21,7 +21,7 @@ from ada_bandit.errors import InputError
 from ada_bandit.uniforms import REWARDS, uniform
 from llm.cli import app
 from llm.evaluate import evaluate_task, mean_interval, pass_at_k, summarize
-from llm.rollout import PromptLine
+from llm.rollout_log import PromptLine
 from llm.types import Prompt
 from llm.verify import Verifier
 from tests.llm.fakes import CoinTask, NamingSampler

@@ -21,7 +21,8 @@ from ada_bandit.uniforms import REWARDS, uniform
 from llm.cli import app
 from llm.commands.rollout import histogram
 from llm.config import RunConfig, read_config
-from llm.rollout import PromptLine, RolloutLog, Rollouts, fill, prepare, read_lines
+from llm.rollout import Rollouts, fill, prepare
+from llm.rollout_log import PromptLine, RolloutLog, read_lines
 from llm.types import Response
 from llm.verify import Verifier
 from sim.logs import RewardLog, read_log

@@ -18,7 +18,7 @@ from ada_bandit.errors import InputError
 from ada_bandit.uniforms import uniform
 from llm.config import SamplerConfig
 from llm.models import load_model, load_tokenizer
-from llm.samplers import make_sampler
+from llm.samplers.make import make_sampler
 from llm.samplers.transformers import TransformersSampler, choose
 from llm.samplers.uniform import UniformSampler
 from llm.samplers.vllm import _veiled, import_vllm, request_seeds

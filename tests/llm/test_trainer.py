@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from ada_bandit.errors import AdaBanditError, InputError
-from llm.checkpoint import CheckpointError
 from llm.config import RunConfig
+from llm.errors import CheckpointError
 from llm.logs import to_toml
 from llm.models import load_model
 from llm.trainer import DataOrder, Trainer

@@ -18,8 +18,8 @@ from ada_bandit.laws import law_from_dict
 from ada_bandit.memory import fit_prior
 from llm.cli import app
 from llm.config import RunConfig
-from llm.probe import ScoreGradients, run_probe, score_prompt
-from llm.probe_model import Check, Estimate, PromptScores, ScoreSums, Sketch, geometry, log_slope, summarise
+from llm.probe.measure import ScoreGradients, run_probe, score_prompt
+from llm.probe.score_model import Check, ValueWithError, PromptScores, ScoreSums, Sketch, geometry, log_slope, summarise
 from llm.types import Prompt, Response
 from tests.llm.runs import evens
 
@@ -266,11 +266,11 @@ def test_what_is_left_out_is_counted() -> None:
     [(1.0, 0.04, "holds"), (1.0, 0.06, "open"), (1.25, 0.08, "open"), (1.25, 0.07, "fails"), (0.7, 0.09, "fails")],
 )
 def test_verdicts(value: float, error: float, verdict: str) -> None:
-    assert Check("", Estimate(value, error), (0.9, 1.1)).verdict == verdict
+    assert Check("", ValueWithError(value, error), (0.9, 1.1)).verdict == verdict
 
 
 def test_a_number_without_error_decides_nothing() -> None:
-    assert Check("", Estimate(1.0, np.nan), (0.9, 1.1)).verdict == "open"
+    assert Check("", ValueWithError(1.0, np.nan), (0.9, 1.1)).verdict == "open"
 
 
 def test_log_slope_of_an_exact_curve() -> None:

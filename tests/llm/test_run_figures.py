@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from ada_bandit.errors import InputError
 from llm.cli import app
-from llm.plots import FIGURES, Arm, arm_label, draw_runs, line_look, read_run, to_arms
+from llm.histories import Arm, arm_label, read_run, to_arms
+from llm.run_figures import FIGURES, draw_runs, line_look
 
 pytest.importorskip("matplotlib")
 

@@ -5,33 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, ClassVar
 
 import typer
-from typer.core import TyperCommand
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
-from llm.commands.train import SetOption, print_fields
-from llm.options import console, folder_for, plain_errors, progress
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from llm.experiment import Axis, Failure, Job
-    from llm.experiment_results import Estimate, Results
+from ada_bandit.errors import unknown_name
+from llm.commands.config_options import FieldsCommand, SetOption
+from llm.config import parse_changes
+from llm.experiment.figure import write_figures
+from llm.experiment.jobs import Failure, command_of, folder_lock, run_jobs
+from llm.experiment.plan import ArmConfig, Axis, ExperimentConfig, Job, read_experiment
+from llm.experiment.results import AXES, Results, SeedMean, collect, place_of, tune
+from llm.files import write_text
+from llm.options import available_cores, console, folder_for, plain_errors, progress
 
 __all__ = ["ExperimentCommand", "experiment"]
 
 
-class ExperimentCommand(TyperCommand):
+class ExperimentCommand(FieldsCommand):
     """The command, whose help lists every field of an experiment's config."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        super().format_help(ctx, formatter)
-        from llm.experiment import ArmConfig, ExperimentConfig
-
-        print_fields(ExperimentConfig, "Fields of CONFIG and their defaults:")
-        print_fields(ArmConfig, "Fields of [arms.NAME]:")
+    configs: ClassVar = {"Fields of CONFIG and their defaults:": ExperimentConfig, "Fields of [arms.NAME]:": ArmConfig}
 
 
 @plain_errors
@@ -63,11 +60,6 @@ def experiment(
       python -m llm experiment llm/configs/train-demo.toml --out out/llm/demo
       python -m llm experiment llm/configs/hard-pool.toml --only grpo-4
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    from ada_bandit.errors import unknown_name
-    from llm.config import parse_changes
-    from llm.experiment import available_cores, folder_lock, read_experiment
-    from llm.experiment_results import collect, tune
-
     plan = read_experiment(config, out, parse_changes(changes or []))
     for arm in only or []:
         if arm not in plan.config.arms:
@@ -97,8 +89,6 @@ def experiment(
 
 def _run(what: str, jobs: Sequence[Job], workers: int, lock: int) -> list[Failure]:
     """Run what hasn't finished, with a bar, or lines where there is no terminal; return what failed."""
-    from llm.experiment import available_cores, command_of, run_jobs
-
     done = sum(job.finished for job in jobs)
     threads = max(available_cores() // workers, 1)
     lines = console(stderr=True)
@@ -137,8 +127,6 @@ def _show(results: Results, shown: Console) -> None:
 
 
 def _tables(results: Results) -> Iterator[Table]:
-    from llm.experiment_results import AXES, place_of
-
     places = [(axis, point) for axis in AXES for point in results.points[axis]]
     for evaluation in results.evaluations:
         for some in _parts(places, 4):
@@ -159,10 +147,10 @@ def _tables(results: Results) -> Iterator[Table]:
     yield _costs(results)
 
 
-def _parts(places: Sequence[tuple[Axis, int]], most: int) -> Iterator[Sequence[tuple[Axis, int]]]:
+def _parts(places: Sequence[tuple[Axis, int]], columns: int) -> Iterator[Sequence[tuple[Axis, int]]]:
     """Yield as many columns at a time as a line of 100 characters holds."""
-    for first in range(0, len(places), most):
-        yield places[first : first + most]
+    for first in range(0, len(places), columns):
+        yield places[first : first + columns]
 
 
 def _costs(results: Results) -> Table:
@@ -182,9 +170,6 @@ def _costs(results: Results) -> Table:
 
 
 def _new_table(title: str, *columns: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("arm", overflow="fold")
     for column in columns:
@@ -192,13 +177,13 @@ def _new_table(title: str, *columns: str) -> Table:
     return table
 
 
-def _mean(value: Estimate) -> str:
+def _mean(value: SeedMean) -> str:
     if not value.count:
         return "-"
     return f"{value.mean:.3f}" + ("" if value.count < 2 else f" ± {value.standard_error:.3f}")
 
 
-def _interval(value: Estimate) -> str:
+def _interval(value: SeedMean) -> str:
     if not value.count:
         return "-"
     if value.count < 2:
@@ -207,9 +192,6 @@ def _interval(value: Estimate) -> str:
 
 
 def _write(results: Results, folder: Path, shown: Console) -> None:
-    from llm.checkpoint import write_text
-    from llm.experiment_figure import write_figures
-
     texts = {
         "results.json": json.dumps(results.to_dict(), indent=2, allow_nan=False) + "\n",
         "results.csv": results.to_csv(),
