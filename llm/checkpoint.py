@@ -12,6 +12,7 @@ import pickle
 import re
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from typing import IO, Any
 import numpy as np
 
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError, check_count
+from ada_bandit.programs.folders import force, write_file
 from llm.errors import CheckpointError
-from llm.files import force, write_file
 from llm.types import Response
 
 __all__ = ["MAY_CHANGE", "Checkpoint", "Checkpoints"]
@@ -32,7 +33,8 @@ MAY_CHANGE = ("train.steps", "train.tokens", "checkpoint", "log", "eval")
 
 _NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
 _STATE, _ROUND = "state.pt", "round.pt"
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, pickle.UnpicklingError)
+_DAMAGED = (EOFError, RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, *_DAMAGED)
 
 
 @dataclass(frozen=True)
@@ -303,6 +305,12 @@ def _read_state(path: Path) -> Any:
     """Read what `_write_state` wrote; nothing but what `_check_storable` lets through is made of the file."""
     import torch
 
+    # torch looks at no checksum.
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        msg = f"{damaged} has another CRC than it was written with"
+        raise ValueError(msg)
     array = np.zeros(0)
     made_by = (Response, np.ndarray, np.dtype, bytes, array.__reduce__()[0], array.sum().__reduce__()[0])
     kinds = {type(np.dtype(kind)) for kind in "?bhilqBHILQefdU"}

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ada_bandit.errors import InputError, check_count
-from llm.logs import plain
-from llm.rollout_log import PromptLine
+from ada_bandit.programs.records import plain
+from ada_bandit.programs.rollouts import RolloutLine
 from llm.types import Prompt, Sampler
 from llm.verify import Verifier, sample_and_score
 
@@ -250,7 +250,7 @@ def check_ks(ks: Sequence[int], samples: int) -> None:
             raise InputError(msg)
 
 
-def summarize(lines: Sequence[PromptLine], ks: Sequence[int] | None = None) -> LogReport:
+def summarize(lines: Sequence[RolloutLine], ks: Sequence[int] | None = None) -> LogReport:
     """Compute Ave@n and pass@k of logged responses, overall and by family.
 
     Ave@n is the mean over prompts of the mean reward of a prompt's scored responses. It estimates the
@@ -285,7 +285,7 @@ def summarize(lines: Sequence[PromptLine], ks: Sequence[int] | None = None) -> L
     chosen = [4**power for power in range(fewest.bit_length()) if 4**power <= fewest] if ks is None else sorted({*ks})
     check_ks(chosen, largest)
     average = f"ave@{largest}" if fewest == largest else "ave"
-    families: dict[str, list[PromptLine]] = {}
+    families: dict[str, list[RolloutLine]] = {}
     for line in lines:
         families.setdefault(line.family, []).append(line)
     return LogReport(
@@ -295,7 +295,7 @@ def summarize(lines: Sequence[PromptLine], ks: Sequence[int] | None = None) -> L
     )
 
 
-def _group(lines: Sequence[PromptLine], ks: Sequence[int], average: str) -> PromptsReport:
+def _group(lines: Sequence[RolloutLine], ks: Sequence[int], average: str) -> PromptsReport:
     tokens = [each for line in lines for each in line.tokens]
     responses = sum(line.rewards.size for line in lines)
     means = [float(np.nanmean(line.rewards)) for line in lines if line.scored]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 import subprocess
 import sys
@@ -15,15 +14,15 @@ from typing import Any, Self
 
 from ada_bandit._toml import toml_key, toml_value
 from ada_bandit.errors import InputError
+from ada_bandit.programs.folders import force, write_file, write_text
+from ada_bandit.programs.records import plain, to_json
 from llm.config import RunConfig
 from llm.errors import LogError
-from llm.files import force, write_file, write_text
 from llm.models import choose_device
 
 __all__ = [
     "MetricsLog",
     "cut_rows",
-    "plain",
     "read_metrics",
     "run_metadata",
     "to_toml",
@@ -198,8 +197,7 @@ def write_run_files(folder: Path, config: RunConfig, device: str | None = None, 
             msg = f"{str(path)!r} can't be read: {error!r}; move it away to go on without it"
             raise InputError(msg) from error
     starts.append({"step": step} | run_metadata(config, device))
-    text = json.dumps({"starts": starts}, indent=2) + "\n"
-    write_text(path, text)
+    write_text(path, to_json({"starts": starts}))
     write_text(folder / "config.toml", to_toml(config.model_dump()))
 
 
@@ -229,17 +227,6 @@ def _open_tensorboard(folder: Path, resume_from: int | None) -> Any:
         msg = f"log.tensorboard needs a package that isn't there ({error}); install tensorboard or set it to false"
         raise InputError(msg) from error
     return SummaryWriter(str(folder), purge_step=resume_from)
-
-
-def plain(value: Any) -> Any:
-    """Return a nested value as JSON can hold it: None for numbers that are not finite, lists for tuples."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _numbers(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ada_bandit.errors import InputError
+from ada_bandit.programs.folders import force
 from llm.config import ModelConfig
-from llm.files import force
 from llm.types import Prompt
 
 __all__ = [

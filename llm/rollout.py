@@ -13,11 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from ada_bandit.errors import InputError
+from ada_bandit.programs.folders import force
+from ada_bandit.programs.rollouts import RolloutLine, RolloutLog
 from ada_bandit.uniforms import fold_seed
 from llm.config import RunConfig
-from llm.files import force
 from llm.models import choose_device, context_length, encode_all, load_tokenizer
-from llm.rollout_log import PromptLine, RolloutLog
 from llm.samplers.make import make_sampler
 from llm.tasks import load_task
 from llm.types import Progress, Prompt, Response, Sampler, no_progress
@@ -233,12 +233,12 @@ def _rate(responses: Sequence[Response], seconds: float) -> str:
 
 def _lines(
     prompts: Sequence[Prompt], responses: Sequence[Response], scores: Scores, samples: int
-) -> Iterator[PromptLine]:
+) -> Iterator[RolloutLine]:
     for place, prompt in enumerate(prompts):
         of = slice(place * samples, (place + 1) * samples)
         tokens = tuple(each.tokens.size for each in responses[of])
         cut = sum(each.finish == "length" for each in responses[of])
-        yield PromptLine(prompt.key, prompt.family, scores.rewards[of], tokens, cut)
+        yield RolloutLine(prompt.key, prompt.family, scores.rewards[of], tokens, cut)
 
 
 def _texts(prompts: Sequence[Prompt], responses: Sequence[Response], samples: int) -> list[str]:

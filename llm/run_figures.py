@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ada_bandit._types import FloatArray
+from ada_bandit.programs.figures import draw_figures, legend, line_style
 from llm.histories import Arm, Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "PHASES", "draw", "draw_runs", "legend", "line_look"]
+__all__ = ["FIGURES", "PHASES", "draw_runs"]
 
 FIGURES = ("reward", "entropy", "responses", "time")
 """File names of the figures of runs, without ending."""
@@ -24,28 +24,8 @@ FIGURES = ("reward", "entropy", "responses", "time")
 PHASES = ("prompts", "sample", "verify", "allocate", "exchange", "update", "sync", "eval", "checkpoint", "other")
 """Phases of a step in the order in which they are drawn; ones of another name follow."""
 
-# After Okabe and Ito and Paul Tol, for eyes that confuse colours; dark enough for thin lines on white.
-_LINES = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9", "#E69F00", "#000000")
+# After Okabe and Ito, for eyes that confuse colours.
 _BARS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#999999", "#333333")
-_LOOK: dict[Any, Any] = {
-    "figure.facecolor": "white",
-    "font.size": 10,
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#444444",
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.7,
-    "lines.linewidth": 1.8,
-    "legend.frameon": False,
-    # Labels come from folder names: a dollar sign in one starts no formula.
-    "text.parse_math": False,
-    # Names within an SVG are the same each time.
-    "svg.hashsalt": "ada_bandit",
-}
 
 
 def draw_runs(arms: Sequence[Arm], folder: Path, smooth: int = 1) -> list[Path]:
@@ -78,52 +58,7 @@ def draw_runs(arms: Sequence[Arm], folder: Path, smooth: int = 1) -> list[Path]:
     def seconds(figure: Figure) -> None:
         _draw_time(figure, arms)
 
-    return draw(dict(zip(FIGURES, (reward, entropy, responses, seconds), strict=True)), folder)
-
-
-def draw(drawings: Mapping[str, Callable[[Figure], None]], folder: Path) -> list[Path]:
-    """Draw figures by their names without a display, each as PNG and SVG; return the files."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    files = []
-    with rc_context(_LOOK):
-        for name, drawing in drawings.items():
-            figure = Figure(layout="constrained")
-            canvas = FigureCanvasAgg(figure)
-            drawing(figure)
-            png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-            canvas.print_figure(png, dpi=150)
-            # A date would make each drawing of the same numbers another file.
-            canvas.print_figure(svg, metadata={"Date": None})
-            files += [png, svg]
-    return files
-
-
-def line_look(index: int) -> dict[str, Any]:
-    """Return colour and dashes of the line of that number."""
-    turn, place = divmod(index, len(_LINES))
-    return {"color": _LINES[place], "linestyle": ("-", "--", ":", "-.")[turn % 4]}
-
-
-def legend(figure: Figure, axes: Axes) -> None:
-    """Put the legend of one panel above all of them, in as many columns as fit, and make room for it."""
-    handles, labels = axes.get_legend_handles_labels()
-    # Inches of the columns, each as wide as its longest label: about 0.08 a character, and 0.75 beside it.
-    columns = len(labels)
-    while columns > 1 and _legend_width(labels, columns) > figure.get_figwidth():
-        columns -= 1
-    figure.set_figheight(figure.get_figheight() + 0.22 * math.ceil(len(labels) / columns))
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5)
-
-
-def _legend_width(labels: Sequence[str], columns: int) -> float:
-    # The first columns take one label more where they don't divide evenly.
-    rows, more = divmod(len(labels), columns)
-    ends = np.cumsum([rows + (column < more) for column in range(columns)]).tolist()
-    parts = [labels[first:end] for first, end in zip([0, *ends], ends, strict=False)]
-    return sum(0.08 * max(map(len, part)) + 0.75 for part in parts)
+    return draw_figures(dict(zip(FIGURES, (reward, entropy, responses, seconds), strict=True)), folder)
 
 
 def _over(smooth: int) -> str:
@@ -135,7 +70,7 @@ def _draw_reward(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
     figure.set_size_inches(9.6, 0.6 + 2.9 * (1 + len(names)))
     grid = figure.subplots(1 + len(names), 2, squeeze=False, sharey="row", sharex="col")
     for index, arm in enumerate(arms):
-        look = {"label": arm.label, **line_look(index)}
+        look = {"label": arm.label, **line_style(index)}
         _pair(grid[0], arm.steps("pool_reward", smooth), arm.steps("total_tokens"), look)
         for panels, name in zip(grid[1:], names, strict=True):
             rate = arm.evals(f"eval.{name}.pass_rate")
@@ -174,7 +109,7 @@ def _draw_entropy(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
     axes = figure.subplots()
     for index, arm in enumerate(arms):
         entropy, reward = arm.steps("entropy", smooth).mean, arm.steps("pool_reward", smooth).mean
-        look = line_look(index)
+        look = line_style(index)
         axes.plot(entropy, reward, label=arm.label, **look)
         there = np.nonzero(np.isfinite(entropy) & np.isfinite(reward))[0]
         for place, fill in ((there[:1], "white"), (there[-1:], look["color"])):
@@ -195,7 +130,7 @@ def _draw_responses(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
     for axes, (name, title) in zip(panels, wanted, strict=True):
         for index, arm in enumerate(arms):
             curve = arm.steps(name, smooth)
-            _line(axes, curve.steps.astype(np.float64), curve, {"label": arm.label, **line_look(index)})
+            _line(axes, curve.steps.astype(np.float64), curve, {"label": arm.label, **line_style(index)})
         axes.set_title(title + _over(smooth))
         axes.set_xlabel("step")
         axes.set_ylim(0, None if name == "responses" else 1.03)

@@ -7,7 +7,6 @@ saves a model. The package's own code is neither installed nor run.
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ada_bandit.errors import InputError
+from ada_bandit.programs.records import to_json
 from llm.models import new_directory, torch_dtype
 
 __all__ = ["DETAILS", "PACKAGE", "SHA256", "STEPS", "make_smollm2"]
@@ -74,7 +74,7 @@ def make_smollm2(
         model.save_pretrained(building)
         tokenizer.save_pretrained(building)
         details = {"package": PACKAGE, "sha256": sha256, "file": _GGUF, "dtype": dtype}
-        (building / DETAILS).write_text(json.dumps(details, indent=2) + "\n", encoding="utf-8")
+        (building / DETAILS).write_text(to_json(details), encoding="utf-8")
 
 
 def _fetch(folder: Path) -> Path:

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from ada_bandit.errors import InputError, check_count, unknown_name
+from ada_bandit.programs.rollouts import read_log
 from ada_bandit.uniforms import fold_seed
 from llm.config import TaskConfig
 from llm.digits import WEIGHTS, problem
-from llm.rollout_log import read_lines
 from llm.types import Progress, Prompt, Task, no_progress
 
 __all__ = ["LoadedTask", "extract", "load_scorer", "load_task"]
@@ -226,7 +226,7 @@ def _choose(base: Task, config: TaskConfig, progress: Progress) -> tuple[Sequenc
 
 
 def _by_pass_rate(base: Task, config: TaskConfig, progress: Progress) -> tuple[list[int], list[str]]:
-    lines = read_lines(Path(config.rollouts))
+    lines = read_log(Path(config.rollouts))
     if not lines:
         msg = f"the log {config.rollouts!r} holds no prompt; make it by 'python -m llm rollout'"
         raise InputError(msg)

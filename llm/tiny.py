@@ -6,7 +6,6 @@ never to always.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ada_bandit.errors import check_count, check_number
+from ada_bandit.programs.records import to_json
 from ada_bandit.uniforms import fold_seed, uniform
 from llm.digits import digit_tokenizer, problem
 from llm.models import new_directory
@@ -100,7 +100,7 @@ def make_tiny(
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         }
-        (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+        (folder / "made.json").write_text(to_json(made), encoding="utf-8")
     return rate
 
 

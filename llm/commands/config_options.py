@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand
 
-from llm.options import console
+from ada_bandit.programs.console import open_console
 
 __all__ = ["FieldsCommand", "SetOption"]
 
@@ -40,7 +40,7 @@ class FieldsCommand(TyperCommand):
 
 def _print_fields(model: type[BaseModel], heading: str) -> None:
     """Print every field of a config by section, below a heading."""
-    shown = console()
+    shown = open_console()
     shown.print(heading, markup=False, highlight=False)
     plain: list[tuple[str, Any]] = []
     sections: list[tuple[str, type[BaseModel]]] = []

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 
 from ada_bandit.errors import InputError
+from ada_bandit.programs.console import escape, new_table, open_console, print_plain
+from ada_bandit.programs.options import JsonOption
+from ada_bandit.programs.records import to_json
+from ada_bandit.programs.rollouts import RolloutLine, read_log
+from llm.commands.errors import plain_run_errors
 from llm.commands.sampling import (
     BatchOption,
     ConfigOption,
@@ -32,9 +35,7 @@ from llm.commands.sampling import (
 from llm.config import RunConfig
 from llm.evaluate import INTERVAL, LogReport, PromptsReport, check_ks, summarize
 from llm.models import load_tokenizer
-from llm.options import console, plain_errors
 from llm.rollout import rollout_settings
-from llm.rollout_log import PromptLine, read_lines
 
 __all__ = ["evaluate"]
 
@@ -42,7 +43,7 @@ _LOGS = Path("out/eval")
 _SAMPLING = ("task", "config", "samples", "sampler", "temperature", "max-new-tokens", "dtype", "batch-size", "seed")
 
 
-@plain_errors
+@plain_run_errors
 def evaluate(
     model: Annotated[
         Path | None,
@@ -79,7 +80,7 @@ def evaluate(
     dtype: DtypeOption = None,
     batch_size: BatchOption = None,
     seed: SeedOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Estimate Ave@k and pass@k with 95 % confidence intervals over prompts, overall and by family.
 
@@ -108,7 +109,7 @@ def evaluate(
     report = summarize(lines, ks)
     if as_json:
         told = {"log": str(log)} | report.to_dict() | {"notes": notes}
-        sys.stdout.write(json.dumps(told, indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(to_json(told))
     else:
         _print(report, notes, log)
 
@@ -140,13 +141,13 @@ def _default_log(run: RunConfig, samples: int) -> Path:
     return _LOGS / f"{settings['model']['name']}-{digest}.jsonl"
 
 
-def _read(log: Path, prompts: int | None) -> tuple[Sequence[PromptLine], list[str]]:
-    lines = read_lines(log)
+def _read(log: Path, prompts: int | None) -> tuple[Sequence[RolloutLine], list[str]]:
+    lines = read_log(log)
     short = prompts is not None and prompts > len(lines)
     return lines[:prompts], [f"{prompts} prompts were asked for; the log has {len(lines)}"] if short else []
 
 
-def _sample(run: RunConfig, samples: int, prompts: int | None, log: Path) -> tuple[Sequence[PromptLine], list[str]]:
+def _sample(run: RunConfig, samples: int, prompts: int | None, log: Path) -> tuple[Sequence[RolloutLine], list[str]]:
     """Return the lines of the prompts asked for, sampling those that the log lacks."""
     done, rollouts, first_error = run_rollouts(run, samples, prompts, log)
     notes = [*rollouts.notes]
@@ -159,7 +160,7 @@ def _sample(run: RunConfig, samples: int, prompts: int | None, log: Path) -> tup
 
 
 def _print(report: LogReport, notes: Sequence[str], log: Path) -> None:
-    shown, overall = console(), report.overall
+    shown, overall = open_console(), report.overall
     shown.print(_table(report))
     fewest, largest = report.samples
     tokens = "" if math.isnan(overall.tokens) else f", {overall.tokens:.1f} tokens a response"
@@ -174,14 +175,13 @@ def _print(report: LogReport, notes: Sequence[str], log: Path) -> None:
         left_out = ", ".join(f"{count} of {name}" for name, count in short.items())
         told.append(f"prompts left out, with too few scored responses: {left_out}")
     for note in [*told, *notes]:
-        shown.print(note, markup=False, highlight=False, soft_wrap=True)
+        print_plain(note, shown)
     for note in (INTERVAL, f"log: {log}"):
-        shown.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
+        print_plain(note, shown, "dim")
 
 
 def _table(report: LogReport) -> Table:
-    table = Table(title="Evaluation", title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("family", overflow="fold")
+    table = new_table("Evaluation", "family")
     table.add_column("measure", no_wrap=True)
     for head in ("prompts", "estimate", "from", "to"):
         table.add_column(head, justify="right", no_wrap=True)

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from llm.options import console, plain_errors, progress
+from ada_bandit.programs.console import open_console, print_plain, progress
+from llm.commands.errors import plain_run_errors
 from llm.tiny import make_tiny as train_tiny
 
 __all__ = ["make_tiny"]
 
 
-@plain_errors
+@plain_run_errors
 def make_tiny(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the model; it must not be there yet.")] = Path(
         "models/tiny"
@@ -31,6 +32,6 @@ def make_tiny(
     """  # noqa: D301 - \b keeps the lines of the example apart
     with progress("training", steps) as advance:
         rate = train_tiny(out, steps=steps, seed=seed, report=lambda _, loss: advance(1, f"training, loss {loss:.3f}"))
-    shown = console()
+    shown = open_console()
     shown.print(f"pass rate on new problems at temperature 1: {rate:.3f}", highlight=False)
-    shown.print(f"written to {out}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    print_plain(f"written to {out}", shown, "dim")

@@ -8,14 +8,16 @@ from typing import Annotated, Literal
 import typer
 
 from ada_bandit.errors import InputError
+from ada_bandit.programs.console import open_console, print_plain
+from ada_bandit.programs.folders import make_folder
+from llm.commands.errors import plain_run_errors
 from llm.histories import read_run, to_arms
-from llm.options import console, folder_for, plain_errors
 from llm.run_figures import draw_runs
 
 __all__ = ["plot"]
 
 
-@plain_errors
+@plain_run_errors
 def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of runs.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the figures go.")] = Path("out/plot"),
@@ -53,12 +55,12 @@ def plot(
         raise InputError(msg)
     names: list[str | None] = [*label] if label else [None] * len(runs)
     arms = to_arms([read_run(run, name, group) for run, name in zip(runs, names, strict=True)])
-    shown = console()
+    shown = open_console()
     for arm in arms:
         count = f"{len(arm.runs)} run{'s' if len(arm.runs) > 1 else ''}, {arm.steps('step').steps.size} steps"
         folders = ", ".join(str(run.folder) for run in arm.runs)
-        shown.print(f"{arm.label}: {count}: {folders}", markup=False, highlight=False, soft_wrap=True)
+        print_plain(f"{arm.label}: {count}: {folders}", shown)
         if arm.left_out:
             shown.print(f"  {arm.left_out} rows of steps or evaluations that not all of them have are not drawn")
-    for path in draw_runs(arms, folder_for(out), smooth):
-        shown.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    for path in draw_runs(arms, make_folder(out), smooth):
+        print_plain(f"wrote {path}", shown)

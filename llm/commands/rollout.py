@@ -11,6 +11,9 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from ada_bandit.programs.console import open_console, print_plain
+from ada_bandit.programs.rollouts import RolloutLine, RolloutLog
+from llm.commands.errors import plain_run_errors
 from llm.commands.sampling import (
     BatchOption,
     ConfigOption,
@@ -25,9 +28,7 @@ from llm.commands.sampling import (
     run_rollouts,
     sampling_config,
 )
-from llm.options import console, plain_errors
 from llm.rollout import Rollouts
-from llm.rollout_log import PromptLine, RolloutLog
 
 __all__ = ["rollout"]
 
@@ -35,7 +36,7 @@ _EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _HEADS = ("0", "to 1/4", "to 1/2", "to 3/4", "below 1", "1")
 
 
-@plain_errors
+@plain_run_errors
 def rollout(
     model: ModelArgument,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The log, one JSON line a prompt.", show_default=False)],
@@ -72,7 +73,7 @@ def rollout(
 
 
 def _print(log: RolloutLog, rollouts: Rollouts, first_error: str) -> None:
-    shown = console()
+    shown = open_console()
     lines = log.lines
     shown.print(_histogram(lines))
     responses = sum(line.rewards.size for line in lines)
@@ -89,18 +90,18 @@ def _print(log: RolloutLog, rollouts: Rollouts, first_error: str) -> None:
     if first_error:
         notes.append(f"the first response without a score: {first_error}")
     for note in notes:
-        shown.print(note, markup=False, highlight=False, soft_wrap=True)
-    shown.print(f"written to {log.path}", style="dim", markup=False, highlight=False, soft_wrap=True)
+        print_plain(note, shown)
+    print_plain(f"written to {log.path}", shown, "dim")
 
 
-def _histogram(lines: Sequence[PromptLine]) -> Table:
+def _histogram(lines: Sequence[RolloutLine]) -> Table:
     """Return how many prompts have which pass rate, by family."""
     table = Table(title="Prompts by pass rate", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("family")
     for head in ("prompts", "pass rate", *_HEADS, "tokens"):
         table.add_column(head, justify="right")
     families = sorted({line.family for line in lines})
-    groups: list[tuple[str, Sequence[PromptLine]]] = [
+    groups: list[tuple[str, Sequence[RolloutLine]]] = [
         (f, [each for each in lines if each.family == f]) for f in families
     ]
     for name, group in [*groups, ("all", lines)]:

@@ -7,11 +7,11 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from ada_bandit.programs.console import progress
+from ada_bandit.programs.rollouts import RolloutLog
 from llm.config import RunConfig, config_for
 from llm.logs import run_metadata
-from llm.options import progress
 from llm.rollout import Rollouts, fill, prepare, rollout_settings, sampler_and_verifier
-from llm.rollout_log import RolloutLog
 
 __all__ = [
     "BatchOption",

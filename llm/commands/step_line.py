@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from llm.options import console
+from ada_bandit.programs.console import open_console, print_plain
 
 __all__ = ["StepLine"]
 
@@ -41,7 +41,7 @@ class StepLine:
     ) -> None:
         self._steps, self._first, self._every, self._clock = steps, done, every, clock
         self._start, self._printed = clock(), -math.inf
-        self._console = console(stderr=True)
+        self._console = open_console(stderr=True)
         columns = (MofNCompleteColumn(), BarColumn(bar_width=16), TextColumn("{task.description}"))
         self._live = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
         self._task = self._live.add_task("first step", total=steps, completed=done)
@@ -72,7 +72,7 @@ class StepLine:
         self._live.update(self._task, completed=done, description=text)
         if not self._console.is_terminal and (done == self._steps or now - self._printed >= self._every):
             self._printed = now
-            self._console.print(f"step {done}/{self._steps} · {text}", markup=False, highlight=False, soft_wrap=True)
+            print_plain(f"step {done}/{self._steps} · {text}", self._console)
 
 
 def _summary(row: Mapping[str, Any]) -> str:

@@ -8,10 +8,11 @@ from typing import Annotated, ClassVar
 
 import typer
 
+from ada_bandit.programs.console import open_console, print_notes, print_plain, progress
 from llm.commands.config_options import FieldsCommand, SetOption
+from llm.commands.errors import plain_run_errors
 from llm.commands.step_line import StepLine
 from llm.config import RunConfig, parse_changes, read_config
-from llm.options import console, plain_errors, progress
 from llm.processes import end_with
 from llm.trainer import Trainer
 
@@ -24,7 +25,7 @@ class TrainCommand(FieldsCommand):
     configs: ClassVar = {"Fields of CONFIG and their defaults, the paper's where it states one:": RunConfig}
 
 
-@plain_errors
+@plain_run_errors
 def train(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The run's TOML file; ready ones lie in llm/configs.")
@@ -52,13 +53,12 @@ def train(
 
         torch.set_num_threads(threads)
     trainer = Trainer(settings, out, resume=resume, progress=progress)
-    is_main, shown = trainer.world.is_main, console()
+    is_main, shown = trainer.world.is_main, open_console()
     if is_main:
-        for note in trainer.notes:
-            shown.print(f"- {note}", style="dim", markup=False, highlight=False)
+        print_notes(trainer.notes, shown)
     with StepLine(settings.train.steps, trainer.step) if is_main else nullcontext() as line:
         model = trainer.run(None if line is None else line.update)
     trainer.world.close()
     if is_main:
-        shown.print(f"trained model: {model}", highlight=False, soft_wrap=True)
-        shown.print(f"draw it: python -m llm plot {out}", style="dim", highlight=False, soft_wrap=True)
+        print_plain(f"trained model: {model}", shown)
+        print_plain(f"draw it: python -m llm plot {out}", shown, "dim")

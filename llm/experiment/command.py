@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from ada_bandit.errors import unknown_name
+from ada_bandit.programs.console import new_table, open_console, print_notes, print_plain, print_written, progress
+from ada_bandit.programs.folders import make_folder, write_results
+from ada_bandit.programs.machine import available_cores
+from ada_bandit.programs.records import to_json
 from llm.commands.config_options import FieldsCommand, SetOption
+from llm.commands.errors import plain_run_errors
 from llm.config import parse_changes
 from llm.experiment.figure import write_figures
 from llm.experiment.jobs import Failure, command_of, folder_lock, run_jobs
 from llm.experiment.plan import ArmConfig, Axis, ExperimentConfig, Job, read_experiment
 from llm.experiment.results import AXES, Results, SeedMean, collect, place_of, tune
-from llm.files import write_text
-from llm.options import available_cores, console, folder_for, plain_errors, progress
 
 __all__ = ["ExperimentCommand", "experiment"]
 
@@ -31,7 +33,7 @@ class ExperimentCommand(FieldsCommand):
     configs: ClassVar = {"Fields of CONFIG and their defaults:": ExperimentConfig, "Fields of [arms.NAME]:": ArmConfig}
 
 
-@plain_errors
+@plain_run_errors
 def experiment(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The experiment's TOML file; ready ones lie in llm/configs.")
@@ -65,7 +67,7 @@ def experiment(
         if arm not in plan.config.arms:
             raise unknown_name("arm", arm, plan.config.arms)
     arms = [arm for arm in plan.config.arms if not only or arm in only]
-    folder_for(out)
+    make_folder(out)
     count = workers or available_cores()
     with folder_lock(out) as lock:
         tuning_jobs = plan.tuning_jobs(arms)
@@ -77,12 +79,13 @@ def experiment(
         jobs = plan.final_jobs(rates)
         failures += _run("training", jobs, count, lock)
         results = collect(plan, jobs, tunings)
-        shown = console()
+        shown = open_console()
         if results is not None:
             _show(results, shown)
-            _write(results, out, shown)
+            texts = {"results.json": to_json(results.to_dict()), "results.csv": results.to_csv()}
+            print_written(out, write_results(out, texts, partial(write_figures, results)), shown)
     for failure in failures:
-        shown.print(str(failure), style="red", markup=False, highlight=False, soft_wrap=True)
+        print_plain(str(failure), shown, "red")
     if failures:
         raise typer.Exit(1)
 
@@ -91,7 +94,7 @@ def _run(what: str, jobs: Sequence[Job], workers: int, lock: int) -> list[Failur
     """Run what hasn't finished, with a bar, or lines where there is no terminal; return what failed."""
     done = sum(job.finished for job in jobs)
     threads = max(available_cores() // workers, 1)
-    lines = console(stderr=True)
+    lines = open_console(stderr=True)
     ended = done
 
     with progress(what, len(jobs), done) as advance:
@@ -102,7 +105,7 @@ def _run(what: str, jobs: Sequence[Job], workers: int, lock: int) -> list[Failur
             how = f"{job.label}: {'finished' if failure is None else 'FAILED'} after {seconds:.0f} s"
             advance(1, f"{what}; {how}")
             if not lines.is_terminal:
-                lines.print(f"{what} {ended}/{len(jobs)}: {how}", markup=False, highlight=False, soft_wrap=True)
+                print_plain(f"{what} {ended}/{len(jobs)}: {how}", lines)
 
         return run_jobs(
             jobs, workers, command=lambda job: command_of(job, threads), threads=threads, inherit=[lock], tell=tell
@@ -122,8 +125,7 @@ def _show(results: Results, shown: Console) -> None:
         style="dim",
         highlight=False,
     )
-    for note in results.notes:
-        shown.print(f"- {note}", style="dim", markup=False, highlight=False)
+    print_notes(results.notes, shown)
 
 
 def _tables(results: Results) -> Iterator[Table]:
@@ -170,11 +172,7 @@ def _costs(results: Results) -> Table:
 
 
 def _new_table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("arm", overflow="fold")
-    for column in columns:
-        table.add_column(column.replace(" ", "\n", 1), justify="right", no_wrap=True)
-    return table
+    return new_table(title, "arm", *(column.replace(" ", "\n", 1) for column in columns))
 
 
 def _mean(value: SeedMean) -> str:
@@ -189,14 +187,3 @@ def _interval(value: SeedMean) -> str:
     if value.count < 2:
         return f"{value.mean:+.3f}"
     return f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]{'*' if value.sign else ' '}"
-
-
-def _write(results: Results, folder: Path, shown: Console) -> None:
-    texts = {
-        "results.json": json.dumps(results.to_dict(), indent=2, allow_nan=False) + "\n",
-        "results.csv": results.to_csv(),
-    }
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    names = [*texts, *(path.name for path in write_figures(results, folder))]
-    shown.print(f"written to {folder}: {', '.join(names)}", style="dim", highlight=False, soft_wrap=True)

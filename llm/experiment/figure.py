@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ada_bandit.programs.figures import draw_figures, legend, line_style
 from llm.experiment.plan import Axis
 from llm.experiment.results import Results, seed_mean, series, value_at
 from llm.histories import Arm
-from llm.run_figures import draw, draw_runs, legend, line_look
+from llm.run_figures import draw_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,7 @@ def write_figures(results: Results, folder: Path) -> list[Path]:
     """
     arms = [Arm(name, list(arm.runs.values())) for name, arm in results.arms.items()]
     smooth = max(min(len(run.steps) for arm in arms for run in arm.runs) // 20, 1)
-    return [*draw({"pass_rate": partial(_draw, results)}, folder), *draw_runs(arms, folder, smooth)]
+    return [*draw_figures({"pass_rate": partial(_draw, results)}, folder), *draw_runs(arms, folder, smooth)]
 
 
 def _draw(results: Results, figure: Figure) -> None:
@@ -41,7 +42,7 @@ def _draw(results: Results, figure: Figure) -> None:
     for panels, evaluation in zip(grid, results.evaluations, strict=True):
         for axes, axis in zip(panels, _AXES, strict=True):
             for index, arm in enumerate(results.arms):
-                _line(axes, results, arm, evaluation, axis, {"label": arm, **line_look(index)})
+                _line(axes, results, arm, evaluation, axis, {"label": arm, **line_style(index)})
             for point in results.points[axis]:
                 axes.axvline(point, color="#888888", linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
         panels[0].set_ylabel("pass rate")

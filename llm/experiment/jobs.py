@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ada_bandit.errors import InputError
+from ada_bandit.programs.folders import write_text
 from llm.experiment.plan import Job
-from llm.files import write_text
 from llm.logs import to_toml
 
 __all__ = ["Failure", "command_of", "folder_lock", "run_jobs"]

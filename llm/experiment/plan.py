@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ada_bandit.errors import InputError, unknown_name
+from ada_bandit.programs.folders import write_text
+from ada_bandit.programs.records import to_json
 from llm.config import RunConfig, change_table, config_problem, read_table, to_config
-from llm.files import write_text
 from llm.policies import load_policy
 
 __all__ = [
@@ -154,7 +155,7 @@ class Job:
 
     def mark_finished(self) -> None:
         """Write down that it has run to its end with these settings."""
-        write_text(self._mark, json.dumps(self._settings, indent=2) + "\n")
+        write_text(self._mark, to_json(self._settings))
 
     @property
     def _mark(self) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ada_bandit._types import FloatArray
+from ada_bandit.programs.records import plain, to_csv
 from llm.experiment.plan import Axis, Experiment, Job, Tuning, choose_rate
 from llm.histories import RunHistory, read_run
-from llm.logs import plain
 
 __all__ = [
     "AXES",
@@ -317,12 +315,7 @@ class Results:
 
     def to_csv(self) -> str:
         """Return the records as CSV text."""
-        rows = self.records()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+        return to_csv(self.records())
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values: what JSON can hold."""

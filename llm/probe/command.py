@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 
+from ada_bandit.programs.console import escape, new_table, open_console, print_notes, print_written, progress
+from ada_bandit.programs.folders import make_folder, write_results
+from ada_bandit.programs.options import FiguresOption, JsonOption
+from ada_bandit.programs.records import to_json
+from llm.commands.errors import plain_run_errors
 from llm.commands.sampling import (
     BatchOption,
     ConfigOption,
@@ -23,16 +26,14 @@ from llm.commands.sampling import (
     TemperatureOption,
     sampling_config,
 )
-from llm.files import write_text
 from llm.logs import run_metadata
-from llm.options import console, folder_for, plain_errors, progress
 from llm.probe.figure import write_figure
 from llm.probe.measure import Probe, run_probe
 
 __all__ = ["probe"]
 
 
-@plain_errors
+@plain_run_errors
 def probe(
     model: ModelArgument,
     task: TaskOption = None,
@@ -55,8 +56,8 @@ def probe(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for probe.json, the figure, and what is kept of each prompt.")
     ] = Path("out/probe"),
-    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether to draw the figure.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    figures: FiguresOption = True,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure noise ratios, |phi|^2, class means and cosines of scores; tell where the score model fails.
 
@@ -69,17 +70,16 @@ def probe(
       python -m llm probe out/smollm2 --config llm/configs/smollm2.toml --parameters last-layer --prompts 30
     """  # noqa: D301 - \b keeps the lines of the examples apart
     run = sampling_config(model, task, config, sampler, temperature, max_new_tokens, None, batch_size, seed)
-    folder = folder_for(out)
+    folder = make_folder(out)
     measured = run_probe(run, folder, prompts=prompts, samples=samples, parameters=parameters, progress=progress)
-    text = json.dumps(measured.to_dict() | {"metadata": run_metadata(run)}, indent=2, allow_nan=False) + "\n"
-    write_text(folder / "probe.json", text)
-    drawn = write_figure(measured.summary, folder, _title(measured)) if figures else []
+    text = to_json(measured.to_dict() | {"metadata": run_metadata(run)})
+    draw = partial(write_figure, measured.summary, title=_title(measured)) if figures else None
+    written = write_results(folder, {"probe.json": text}, draw)
     if as_json:
         sys.stdout.write(text)
         return
     _print(measured)
-    names = ", ".join(["probe.json", *(path.name for path in drawn)])
-    console().print(f"written to {folder}: {names}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    print_written(folder, written, open_console())
 
 
 def _title(measured: Probe) -> str:
@@ -93,10 +93,9 @@ def _title(measured: Probe) -> str:
 
 def _print(measured: Probe) -> None:
     """Print what was measured, and what it says of the model."""
-    shown, summary, told = console(), measured.summary, measured.to_dict()
+    shown, summary, told = open_console(), measured.summary, measured.to_dict()
     shown.print(_title(measured), style="bold", markup=False, highlight=False)
-    for note in _notes(measured, told):
-        shown.print(f"- {note}", style="dim", markup=False, highlight=False)
+    print_notes(_notes(measured, told), shown)
     for table in (_numbers(summary.estimates), _thirds(measured), _checks(measured)):
         shown.print()
         shown.print(table)
@@ -153,16 +152,8 @@ _NUMBERS = {
 }
 
 
-def _new_table(title: str, head: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(head, min_width=9)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
 def _numbers(estimates: dict[str, Any]) -> Table:
-    table = _new_table("Estimates", "", "value", "standard error")
+    table = new_table("Estimates", "", "value", "standard error")
     for name, label in _NUMBERS.items():
         value = estimates[name]
         table.add_row(label, f"{value.value:.3g}", f"{value.standard_error:.2g}")
@@ -171,7 +162,7 @@ def _numbers(estimates: dict[str, Any]) -> Table:
 
 def _thirds(measured: Probe) -> Table:
     columns = ("prompts", "|phi|^2,\nmedian", "mean", "nu_pos", "nu_neg")
-    table = _new_table("By pass rate, in thirds", "p", *columns)
+    table = new_table("By pass rate, in thirds", "p", *columns)
     for third in measured.summary.thirds:
         values = (third.median_phi_square, third.phi_square, third.pos_noise_ratio, third.neg_noise_ratio)
         table.add_row(f"{third.low:.2f}-{third.high:.2f}", str(third.prompts), *map(str, values))
@@ -179,7 +170,7 @@ def _thirds(measured: Probe) -> Table:
 
 
 def _checks(measured: Probe) -> Table:
-    table = _new_table("The score model", "assumption", "measured", "verdict")
+    table = new_table("The score model", "assumption", "measured", "verdict")
     for check in measured.summary.checks:
         style = {"holds": "green", "fails": "bold red"}.get(check.verdict, "yellow")
         table.add_row(escape(check.assumption), str(check.measured), f"[{style}]{check.verdict}[/]")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ada_bandit.programs.figures import draw_figures, line_style
 from llm.probe.score_model import ProbeSummary
-from llm.run_figures import draw, line_look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_figure"]
 
-_PHI, _POS, _NEG = (line_look(index)["color"] for index in (3, 0, 1))
+_PHI, _POS, _NEG = (line_style(index)["color"] for index in (3, 0, 1))
 _GREY = "#767676"
 _POINT: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": "none", "alpha": 0.75, "markeredgewidth": 0}
 _RATE = "pass rate p of the prompt"
@@ -25,7 +25,7 @@ _RATE = "pass rate p of the prompt"
 
 def write_figure(summary: ProbeSummary, folder: Path, title: str = "") -> list[Path]:
     """Write ``probe.png`` and ``probe.svg`` into an existing folder; return the files."""
-    return draw({"probe": partial(_draw, summary, title)}, folder)
+    return draw_figures({"probe": partial(_draw, summary, title)}, folder)
 
 
 def _draw(summary: ProbeSummary, title: str, figure: Figure) -> None:

@@ -22,9 +22,9 @@ import numpy as np
 from ada_bandit import fold_seed
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_count
+from ada_bandit.programs.folders import write_file, write_text
+from ada_bandit.programs.records import plain, to_json
 from llm.config import RunConfig
-from llm.files import write_file, write_text
-from llm.logs import plain
 from llm.loss import collate, token_statistics
 from llm.models import choose_device, load_model
 from llm.probe.score_model import ProbeSummary, PromptScores, ScoreSums, Sketch, summarise
@@ -403,7 +403,7 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Write the settings into a new folder; in an old one, raise unless they are the same."""
     path = folder / "settings.json"
     if not path.exists():
-        write_text(path, json.dumps(settings, indent=2) + "\n")
+        write_text(path, to_json(settings))
         return
     try:
         before = dict(json.loads(path.read_text(encoding="utf-8")))

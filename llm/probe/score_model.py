@@ -33,7 +33,7 @@ from ada_bandit import fold_seed
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.memory import fit_prior
-from llm.logs import plain
+from ada_bandit.programs.records import plain
 
 __all__ = [
     "SKETCH",

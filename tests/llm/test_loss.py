@@ -20,7 +20,7 @@ def tiny_model(tiny_model_dir: Path) -> Any:
     return load_model(tiny_model_dir)
 
 
-def row(prompt: list[int], tokens: list[int], advantage: float = 1.0) -> Row:
+def row(prompt: list[int], tokens: list[int], advantage: float = 1.0) -> KeptResponse:
     logprobs = -0.5 * np.arange(1, len(tokens) + 1, dtype=np.float64)
     return KeptResponse(0, prompt, Response(np.array(tokens), logprobs, "", "stop"), advantage)
 

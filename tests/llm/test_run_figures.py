@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ada_bandit.errors import InputError
+from ada_bandit.programs.figures import line_style
 from llm.cli import app
 from llm.histories import Arm, arm_label, read_run, to_arms
-from llm.run_figures import FIGURES, draw_runs, line_look
+from llm.run_figures import FIGURES, draw_runs
 
 pytest.importorskip("matplotlib")
 
@@ -131,7 +132,7 @@ def test_a_run_without_a_step_is_an_error(tmp_path: Path) -> None:
 
 
 def test_every_arm_looks_different() -> None:
-    looks = [tuple(line_look(index).values()) for index in range(28)]
+    looks = [tuple(line_style(index).values()) for index in range(28)]
     assert len(set(looks)) == 28
 
 

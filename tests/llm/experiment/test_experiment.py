@@ -401,7 +401,8 @@ time.sleep(float(sys.argv[2]))
 '''
 plan.folder.mkdir()
 with folder_lock(plan.folder) as lock:
-    command = lambda job: [sys.executable, "-c", code, str(job.folder), "0" if job is jobs[0] else "600", str(os.getpid())]
+    seconds = lambda job: "0" if job is jobs[0] else "600"
+    command = lambda job: [sys.executable, "-c", code, str(job.folder), seconds(job), str(os.getpid())]
     run_jobs(jobs, 1, command=command, inherit=[lock])
 """
 
