@@ -159,7 +159,8 @@ def sample_batches(
     for start in range(0, len(rollouts.prompts), width):
         places = range(start, min(start + width, len(rollouts.prompts)))
         if wanted(places):
-            prompts, encoded = (part[places.start : places.stop] for part in (rollouts.prompts, rollouts.encoded))
+            batch = slice(places.start, places.stop)
+            prompts, encoded = rollouts.prompts[batch], rollouts.encoded[batch]
             yield places, *sample_and_score(prompts, encoded, sampler, verifier, samples, rollouts.seed)
 
 
