@@ -67,7 +67,7 @@ def test_a_run_has_its_rows_its_checkpoint_and_its_metadata(tiny_model_dir: Path
 
 def test_a_clock_tells_phases_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([0.0, 1.0, 3.0, 3.5, 4.0, 5.0, 9.0, 10.0, 10.0, 12.0, 13.0])
-    monkeypatch.setattr(llm.trainer.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("llm.trainer.time.perf_counter", lambda: next(ticks))
     clock = Clock()
     with clock("sample"):  # from 1 to 3
         pass
