@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit import fold_seed
+from ada_bandit import fold_seed, uniform
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.memory import fit_prior
@@ -73,8 +73,6 @@ class Sketch:
     """
 
     def __init__(self, size: int, buckets: int = SKETCH) -> None:
-        from ada_bandit.uniforms import uniform
-
         self.size = min(size, buckets)
         self.exact = size <= buckets
         if not self.exact:

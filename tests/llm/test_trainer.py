@@ -16,7 +16,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import llm.trainer
 from ada_bandit import Allocator
 from ada_bandit.allocator import Request
 from ada_bandit.errors import AdaBanditError, InputError
@@ -348,7 +347,7 @@ def test_weights_that_diverge_end_the_run_with_an_error_of_its_own(
     config = small_config(tiny_model_dir)
     trainer = Trainer(config, tmp_path / "run")
     if where == "gradient":
-        monkeypatch.setattr(llm.trainer, "objective", lambda *args, **_: (args[0] * math.inf, args[0] > 0))
+        monkeypatch.setattr("llm.update.objective", lambda *args, **_: (args[0] * math.inf, args[0] > 0))
         message = r"norm of the gradient is (nan|inf) in step 0: .*smaller train.learning_rate \(now 0.001\)"
     else:
         with torch.no_grad():

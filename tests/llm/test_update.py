@@ -14,8 +14,8 @@ from ada_bandit.uniforms import uniform
 from llm.config import RunConfig
 from llm.distributed import World
 from llm.models import load_model
-from llm.trainer import Update
 from llm.types import KeptResponse, Response
+from llm.update import Update
 
 pytestmark = pytest.mark.torch
 
