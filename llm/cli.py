@@ -47,7 +47,7 @@ COMMANDS = {
     "make-tiny": CommandPlace(
         "llm.commands.make_tiny",
         "make_tiny",
-        "Train a tiny model (3 layers, 645 thousand parameters) from scratch on sums, sorting and remainders in digits.",
+        "Train a tiny model (3 layers, 645,000 parameters) from scratch on sums, sorting and remainders in digits.",
     ),
 }
 

@@ -279,7 +279,9 @@ def _score_one(task: Task, prompt: Prompt, text: str) -> _Outcome:
 class _Worker:
     """A process that scores, seen from this side.
 
-    Not by multiprocessing: its processes import the main module anew, with all that it imports.
+    Not one of multiprocessing's, on which library pools such as pebble's stand: those import the main
+    module anew, so a script needs a guard and every process all of its imports. Such a pool also breaks
+    where an idle process dies, and takes one that ended with code 0 for one that hangs.
     """
 
     def __init__(self, source: bytes) -> None:

@@ -22,7 +22,7 @@ def make_tiny(
     steps: Annotated[int, typer.Option(min=1, help="Steps of supervised training.")] = 350,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and problems.")] = 0,
 ) -> None:
-    """Train a tiny model (3 layers, 645 thousand parameters) from scratch on sums, sorting and remainders in digits.
+    """Train a tiny model (3 layers, 645,000 parameters) from scratch on sums, sorting and remainders in digits.
 
     It takes a few minutes on two cores, and ends with a model that is right about a third of the time.
 

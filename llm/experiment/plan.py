@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from ada_bandit.errors import InputError, unknown_name
 from ada_bandit.programs.folders import write_text
 from ada_bandit.programs.records import to_json
-from llm.config import RunConfig, change_table, config_problem, read_table, to_config
+from llm.config import RunConfig, Section, change_table, config_problem, read_table, to_config
 from llm.policies import load_policy
 
 __all__ = [
@@ -36,11 +36,7 @@ Axis: TypeAlias = Literal["steps", "responses", "tokens"]
 _ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class ArmConfig(_Section):
+class ArmConfig(Section):
     """One of the policies that are compared."""
 
     policy: str | dict[str, Any] = Field(description="The policy, as in a run's config.")
@@ -51,7 +47,7 @@ class ArmConfig(_Section):
     )
 
 
-class TuningMetric(_Section):
+class TuningMetric(Section):
     """By what the learning rate of an arm is chosen."""
 
     evaluation: str = Field(default="held_out", description="Name of the evaluation whose pass rate counts.")
@@ -60,7 +56,7 @@ class TuningMetric(_Section):
     )
 
 
-class ExperimentConfig(_Section):
+class ExperimentConfig(Section):
     """An experiment."""
 
     run: dict[str, Any] = Field(
