@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, ClassVar, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ParamSpec, TypeAlias, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -14,7 +15,10 @@ from typer.core import TyperCommand
 
 from ada_bandit.programs.console import open_console
 
-__all__ = ["FieldsCommand", "SetOption"]
+__all__ = ["SetOption", "fields_help"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SetOption: TypeAlias = Annotated[
     list[str] | None,
@@ -26,16 +30,20 @@ SetOption: TypeAlias = Annotated[
 ]
 
 
-class FieldsCommand(TyperCommand):
-    """A command whose help lists the fields of configs."""
+def fields_help(configs: Mapping[str, type[BaseModel]]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Have the help of a command list the fields of configs, given by the heading that each gets."""
 
-    configs: ClassVar[dict[str, type[BaseModel]]]
-    """The configs by the heading that each gets."""
+    class FieldsCommand(TyperCommand):
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            super().format_help(ctx, formatter)
+            for heading, model in configs.items():
+                _print_fields(model, heading)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        super().format_help(ctx, formatter)
-        for heading, model in self.configs.items():
-            _print_fields(model, heading)
+    def mark(command: Callable[P, T]) -> Callable[P, T]:
+        command.command_class = FieldsCommand  # type: ignore[attr-defined]
+        return command
+
+    return mark
 
 
 def _print_fields(model: type[BaseModel], heading: str) -> None:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
 
 from ada_bandit.programs.console import open_console, print_notes, print_plain, progress
-from llm.commands.config_options import FieldsCommand, SetOption
+from llm.commands.config_options import SetOption, fields_help
 from llm.commands.errors import plain_run_errors
 from llm.commands.step_line import StepLine
 from llm.config import RunConfig, parse_changes, read_config
 from llm.processes import end_with
 from llm.trainer import Trainer
 
-__all__ = ["TrainCommand", "train"]
+__all__ = ["train"]
 
 
-class TrainCommand(FieldsCommand):
-    """The command, whose help lists every field of a config."""
-
-    configs: ClassVar = {"Fields of CONFIG and their defaults, the paper's where it states one:": RunConfig}
-
-
+@fields_help({"Fields of CONFIG and their defaults, the paper's where it states one:": RunConfig})
 @plain_run_errors
 def train(
     config: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,7 +16,7 @@ from ada_bandit.programs.console import new_table, open_console, print_notes, pr
 from ada_bandit.programs.folders import make_folder, write_results
 from ada_bandit.programs.machine import available_cores
 from ada_bandit.programs.records import to_json
-from llm.commands.config_options import FieldsCommand, SetOption
+from llm.commands.config_options import SetOption, fields_help
 from llm.commands.errors import plain_run_errors
 from llm.config import parse_changes
 from llm.experiment.figure import write_figures
@@ -24,15 +24,10 @@ from llm.experiment.jobs import Failure, command_of, folder_lock, run_jobs
 from llm.experiment.plan import ArmConfig, Axis, ExperimentConfig, Job, read_experiment
 from llm.experiment.results import AXES, Results, SeedMean, collect, place_of, tune
 
-__all__ = ["ExperimentCommand", "experiment"]
+__all__ = ["experiment"]
 
 
-class ExperimentCommand(FieldsCommand):
-    """The command, whose help lists every field of an experiment's config."""
-
-    configs: ClassVar = {"Fields of CONFIG and their defaults:": ExperimentConfig, "Fields of [arms.NAME]:": ArmConfig}
-
-
+@fields_help({"Fields of CONFIG and their defaults:": ExperimentConfig, "Fields of [arms.NAME]:": ArmConfig})
 @plain_run_errors
 def experiment(
     config: Annotated[
