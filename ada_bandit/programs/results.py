@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ada_bandit.programs.console import Advance, escape, open_console, print_notes, print_written, progress
 from ada_bandit.programs.folders import make_folder, write_results
+from ada_bandit.programs.options import Output
 from ada_bandit.programs.records import to_json
 
 if TYPE_CHECKING:
@@ -49,48 +50,42 @@ R = TypeVar("R", bound=Result)
 
 
 def run_study(
-    name: str,
-    out: Path,
+    output: Output,
     compute: Callable[[Path, Advance], R],
     report: Callable[[R], Report],
+    draw: Callable[[R, Path], Sequence[Path]],
     *,
     doing: str,
     total: int,
-    draw: Callable[[R, Path], Sequence[Path]] | None,
-    as_json: bool,
 ) -> None:
     """Run a study, write ``NAME.csv``, ``NAME.json`` and its figures, and show it.
 
     Parameters
     ----------
-    name
-        Name of the files.
-    out
-        The output folder, made before anything is computed.
+    output
+        Where the results go; the folder is made before anything is computed.
     compute
         Gets the folder and the progress bar's ``advance(step, text="")``, and returns the result.
     report
         Says what to show of it.
+    draw
+        Draws the figures of a result into a folder and returns the files.
     doing, total
         What the progress bar says, and what its steps add up to.
-    draw
-        Draws the figures of a result into a folder and returns the files; None draws none.
-    as_json
-        Whether to print the JSON alone.
 
     Raises
     ------
     InputError
         If the folder can't be made or written to.
     """
-    folder = make_folder(out)
+    folder = make_folder(output.folder)
     with progress(doing, total) as advance:
         result = compute(folder, advance)
-        advance(0, "writing" if draw is None else "drawing")
+        advance(0, "drawing" if output.figures else "writing")
         text = to_json(result.to_dict())
-        texts = {f"{name}.csv": result.to_csv(), f"{name}.json": text}
-        written = write_results(folder, texts, None if draw is None else partial(draw, result))
-    if as_json:
+        texts = {f"{output.name}.csv": result.to_csv(), f"{output.name}.json": text}
+        written = write_results(folder, texts, partial(draw, result) if output.figures else None)
+    if output.as_json:
         sys.stdout.write(text)
         return
     console, shown = open_console(), report(result)

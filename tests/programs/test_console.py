@@ -1,4 +1,4 @@
-"""What programs show, where it goes, and how errors end."""
+"""What programs show, and where it goes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("typer")
+pytest.importorskip("rich")
 
-import typer
-from typer.testing import CliRunner
-
-from ada_bandit.errors import InputError
 from ada_bandit.programs.console import (
     escape,
     new_table,
@@ -23,7 +19,6 @@ from ada_bandit.programs.console import (
     progress,
 )
 from ada_bandit.programs.machine import available_cores
-from ada_bandit.programs.options import plain_errors
 
 
 def test_what_is_no_terminal_is_100_columns_wide(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,25 +67,6 @@ def test_a_bar_leaves_standard_output_alone(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == "a rule printed this\n"
-
-
-def test_errors_of_the_library_end_a_command_with_2() -> None:
-    app = typer.Typer()
-
-    @app.command()
-    @plain_errors
-    def fail(name: str) -> None:
-        if name == "bug":
-            raise ValueError(name)
-        msg = f"no [red]{name}[/red]\n  give another"
-        raise InputError(msg)
-
-    result = CliRunner().invoke(app, ["x"])
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr == "error: no [red]x[/red]\n  give another\n"
-    # What the library doesn't raise on purpose is a bug, and keeps its traceback.
-    assert isinstance(CliRunner().invoke(app, ["bug"]).exception, ValueError)
 
 
 def test_cores_are_those_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from ada_bandit.errors import InputError
 from ada_bandit.programs.console import Advance, new_table
+from ada_bandit.programs.options import Output
 from ada_bandit.programs.results import Report, run_study
 
 
@@ -40,7 +41,7 @@ def draw(result: Sum, folder: Path) -> Sequence[Path]:
     return [path]
 
 
-def study(out: Path, **options: Any) -> None:
+def study(out: Path, drawing: Callable[[Sum, Path], Sequence[Path]] = draw, **options: bool) -> None:
     def compute(folder: Path, advance: Advance) -> Sum:
         # The folder is there before anything is computed, and what is printed goes elsewhere.
         assert folder.is_dir()
@@ -48,8 +49,8 @@ def study(out: Path, **options: Any) -> None:
         advance(2)
         return Sum(3)
 
-    chosen: dict[str, Any] = {"draw": draw, "as_json": False} | options
-    run_study("sum", out, compute, report, doing="adding", total=2, **chosen)
+    output = Output("sum", out, **({"figures": True, "as_json": False} | options))
+    run_study(output, compute, report, drawing, doing="adding", total=2)
 
 
 def test_everything_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +68,7 @@ def test_everything_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_json_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study(tmp_path, as_json=True, draw=None)
+    study(tmp_path, as_json=True, figures=False)
     assert capsys.readouterr().out == (tmp_path / "sum.json").read_text()
     assert not (tmp_path / "sum.svg").exists()
 
@@ -77,4 +78,4 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(InputError, match="No space left on device; give another folder with --out"):
-        study(tmp_path, draw=full)
+        study(tmp_path, full)
