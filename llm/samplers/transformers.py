@@ -13,6 +13,7 @@ import numpy as np
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError, check_count
 from ada_bandit.uniforms import uniform
+from llm.errors import DivergedError
 from llm.models import context_length
 from llm.samplers._requests import FIRST_STREAM, check_request, check_room, check_temperature, eos_tokens, make_response
 from llm.types import Response
@@ -78,7 +79,7 @@ class TransformersSampler:
     ) -> list[Response]:
         import torch
 
-        heat = self.temperature if temperature is None else check_temperature(temperature)
+        temperature = self.temperature if temperature is None else check_temperature(temperature)
         pairs = check_request(prompts, ids)
         check_room(prompts, self.max_new_tokens, context_length(self.model))
         # Prompts of one length side by side need no padding, and equal ones are read once.
@@ -92,7 +93,7 @@ class TransformersSampler:
             with torch.inference_mode(), torch.autocast(device_type, torch.bfloat16, enabled=self.autocast):
                 for start in range(0, len(order), self.batch_size):
                     chunk = order[start : start + self.batch_size]
-                    made = self._sample([tuple(prompts[i]) for i in chunk], pairs[chunk], seed, heat)
+                    made = self._sample([tuple(prompts[i]) for i in chunk], pairs[chunk], seed, temperature)
                     responses.update(zip(chunk.tolist(), made, strict=True))
         finally:
             self.model.train(training)
@@ -175,10 +176,10 @@ class TransformersSampler:
         texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
         if not all(np.isfinite(row[:length]).all() for row, length in zip(logprobs, lengths, strict=True)):
             msg = (
-                "the model's logits are not finite, so nothing can be sampled: the weights diverged. Lower "
-                "train.learning_rate"
+                "the model's logits are not finite, so nothing can be sampled: its weights have diverged. Go back to "
+                "an earlier checkpoint, which is a model directory, and train on with a smaller train.learning_rate"
             )
-            raise InputError(msg)
+            raise DivergedError(msg)
         return [
             make_response(each, row[: each.size], text, self.eos)
             for each, row, text in zip(kept, logprobs, texts, strict=True)

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from ada_bandit import fold_seed
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError
+from ada_bandit.programs.rollouts import RolloutLine
 from ada_bandit.uniforms import REWARDS, uniform
 from llm.cli import app
 from llm.evaluate import evaluate_task, mean_interval, pass_at_k, summarize
-from llm.rollout import PromptLine
 from llm.types import Prompt
 from llm.verify import Verifier
 from tests.llm.fakes import CoinTask, NamingSampler
@@ -36,8 +36,8 @@ TASK = evens(
 
 def line(
     name: str, rewards: Sequence[float], family: str = "sums", tokens: Sequence[int] = (), truncated: int = 0
-) -> PromptLine:
-    return PromptLine(name, family, np.array(rewards, dtype=np.float64), tuple(tokens), truncated)
+) -> RolloutLine:
+    return RolloutLine(name, family, np.array(rewards, dtype=np.float64), tuple(tokens), truncated)
 
 
 # pass@k
@@ -243,7 +243,7 @@ def test_k_by_default_goes_up_to_the_fewest_responses() -> None:
         ([line("a", [1]), line("b", [1]), line("a", [0])], None, "'a' occurs 2 times"),
     ],
 )
-def test_summary_refuses(lines: list[PromptLine], ks: list[int] | None, message: str) -> None:
+def test_summary_refuses(lines: list[RolloutLine], ks: list[int] | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         summarize(lines, ks)
 

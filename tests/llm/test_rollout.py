@@ -17,11 +17,13 @@ from typer.testing import CliRunner
 
 from ada_bandit._types import IntArray
 from ada_bandit.errors import InputError
+from ada_bandit.programs.rollouts import RolloutLine, RolloutLog
+from ada_bandit.programs.rollouts import read_log as read_lines
 from ada_bandit.uniforms import REWARDS, uniform
 from llm.cli import app
 from llm.commands.rollout import histogram
 from llm.config import RunConfig, read_config
-from llm.rollout import PromptLine, RolloutLog, Rollouts, fill, prepare, read_lines
+from llm.rollout import Rollouts, fill, prepare
 from llm.types import Response
 from llm.verify import Verifier
 from sim.logs import RewardLog, read_log
@@ -195,7 +197,7 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path, monkeypa
 
 def test_a_line_keeps_what_rewards_there_are(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    line = PromptLine("a", "f", np.array([1.0, math.nan, 0.25, 0.0]), (3, 4, 5, 6), 1)
+    line = RolloutLine("a", "f", np.array([1.0, math.nan, 0.25, 0.0]), (3, 4, 5, 6), 1)
     assert json.loads(line.to_json())["rewards"] == [1, None, 0.25, 0]
     path.write_text(line.to_json() + "\n", encoding="utf-8")
     (back,) = read_lines(path)

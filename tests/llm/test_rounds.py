@@ -60,12 +60,12 @@ def test_rows_leave_out_groups_without_an_advantage_unless_asked_to_keep_them() 
     task = CoinTask([1.0, 0.0, 0.5], SEED)
     step, groups = take(Policy.preset("dr-grpo"), task)
     assert 0 < groups.pos[2] < 4
-    rows = step.rows(groups, keep_no_signal=False)
+    rows = step.kept(groups, keep_no_signal=False)
     assert [row.prompt for row in rows] == [2] * 4
     share = groups.pos[2] / 4
     expected = [float(reward) - share for reward in groups.rewards[2]]
     assert [row.advantage for row in rows] == pytest.approx(expected)
-    kept = step.rows(groups, keep_no_signal=True)
+    kept = step.kept(groups, keep_no_signal=True)
     assert [row.prompt for row in kept] == [0] * 4 + [1] * 4 + [2] * 4
     assert [row.advantage for row in kept[:8]] == [0.0] * 8
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from llm.experiment import Axis, Experiment, Job, Tuning, choose_rate
-from llm.logs import plain
-from llm.plots import Run, read_run
+from ada_bandit.programs.records import plain, to_csv
+from llm.experiment.plan import Axis, Experiment, Job, Tuning, choose_rate
+from llm.histories import RunHistory, read_run
 
 __all__ = [
     "AXES",
     "ArmRuns",
-    "Estimate",
     "Results",
+    "SeedMean",
     "collect",
-    "estimate",
     "place_of",
     "points_of",
+    "seed_mean",
     "series",
     "tune",
     "value_at",
@@ -38,7 +36,7 @@ _COLUMNS: Mapping[Axis, str] = {"steps": "step", "responses": "total_responses",
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SeedMean:
     """A mean over seeds."""
 
     mean: float
@@ -58,7 +56,7 @@ class Estimate:
         return int(self.low > 0) - int(self.high < 0)
 
 
-def estimate(values: Sequence[float] | FloatArray) -> Estimate:
+def seed_mean(values: Sequence[float] | FloatArray) -> SeedMean:
     """Return the mean of independent values and its interval; values that are NaN are left out."""
     from scipy.special import stdtrit
 
@@ -66,23 +64,23 @@ def estimate(values: Sequence[float] | FloatArray) -> Estimate:
     there = there[~np.isnan(there)]
     n = there.size
     if not n:
-        return Estimate(math.nan, math.nan, math.nan, math.nan, 0)
+        return SeedMean(math.nan, math.nan, math.nan, math.nan, 0)
     mean = float(there.mean())
     if n == 1:
-        return Estimate(mean, math.nan, math.nan, math.nan, 1)
+        return SeedMean(mean, math.nan, math.nan, math.nan, 1)
     error = float(there.std(ddof=1)) / math.sqrt(n)
     half = float(stdtrit(n - 1, 0.975)) * error
-    return Estimate(mean, error, mean - half, mean + half, n)
+    return SeedMean(mean, error, mean - half, mean + half, n)
 
 
-def series(run: Run, evaluation: str, axis: Axis) -> tuple[FloatArray, FloatArray]:
+def series(run: RunHistory, evaluation: str, axis: Axis) -> tuple[FloatArray, FloatArray]:
     """Return where a run was evaluated, and the pass rate there, ``[evaluation]`` each; those without one left out."""
     rows = [row for row in run.evals if (row["eval"].get(evaluation) or {}).get("pass_rate") is not None]
     where = np.array([row[_COLUMNS[axis]] for row in rows], dtype=np.float64)
     return where, np.array([row["eval"][evaluation]["pass_rate"] for row in rows], dtype=np.float64)
 
 
-def value_at(run: Run, evaluation: str, axis: Axis, point: float | FloatArray) -> Any:
+def value_at(run: RunHistory, evaluation: str, axis: Axis, point: float | FloatArray) -> Any:
     """Return the pass rate where so much was spent, on the line between the evaluations before and after.
 
     Parameters
@@ -111,7 +109,7 @@ class ArmRuns:
 
     rate: float
     """Its learning rate."""
-    runs: Mapping[int, Run]
+    runs: Mapping[int, RunHistory]
     """Its runs by seed, at least one."""
     tuning: Tuning | None = None
     """How the rate was chosen, where it was."""
@@ -122,7 +120,7 @@ def place_of(axis: Axis, point: float) -> str:
     return f"{point:,.0f} {axis}"
 
 
-def points_of(experiment: Experiment, runs: Sequence[Run]) -> dict[Axis, list[int]]:
+def points_of(experiment: Experiment, runs: Sequence[RunHistory]) -> dict[Axis, list[int]]:
     """Return the points at which arms are compared, by axis; see `ExperimentConfig`."""
     config = experiment.config
     plans = [experiment.run_config(arm, experiment.rates[0], config.seeds[0]).train for arm in config.arms]
@@ -155,7 +153,7 @@ def tune(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Tuning]:
 
 def collect(experiment: Experiment, jobs: Sequence[Job], tunings: Mapping[str, Tuning]) -> Results | None:
     """Read the runs that have finished, None where none has."""
-    arms: dict[str, dict[int, Run]] = {}
+    arms: dict[str, dict[int, RunHistory]] = {}
     rates = {}
     for job in jobs:
         if job.finished:
@@ -165,8 +163,8 @@ def collect(experiment: Experiment, jobs: Sequence[Job], tunings: Mapping[str, T
         return None
     points = points_of(experiment, [run for runs in arms.values() for run in runs.values()])
     missing = [job.label for job in jobs if not job.finished]
-    found = {arm: ArmRuns(rates[arm], arms[arm], tunings.get(arm)) for arm in experiment.config.arms if arm in arms}
-    return Results(found, points, experiment.reference, missing)
+    finished = {arm: ArmRuns(rates[arm], arms[arm], tunings.get(arm)) for arm in experiment.config.arms if arm in arms}
+    return Results(finished, points, experiment.reference, missing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,44 +187,44 @@ class Results:
         names = dict.fromkeys(name for row in rows for name in row["eval"])
         return sorted(names, key=lambda name: name != "pool")
 
-    def at(self, arm: str, evaluation: str, axis: Axis, point: float) -> Estimate:
+    def at(self, arm: str, evaluation: str, axis: Axis, point: float) -> SeedMean:
         """Return an arm's pass rate at a point."""
-        return estimate([value_at(run, evaluation, axis, point) for run in self.arms[arm].runs.values()])
+        return seed_mean([value_at(run, evaluation, axis, point) for run in self.arms[arm].runs.values()])
 
-    def start(self, arm: str, evaluation: str) -> Estimate:
+    def start(self, arm: str, evaluation: str) -> SeedMean:
         """Return an arm's pass rate before the first step."""
         return self.at(arm, evaluation, "steps", 0)
 
-    def difference(self, arm: str, evaluation: str, axis: Axis, point: float) -> Estimate:
+    def difference(self, arm: str, evaluation: str, axis: Axis, point: float) -> SeedMean:
         """Return by how much an arm is ahead of the reference at a point: a mean of differences seed by seed."""
-        its = self.arms[self.reference].runs if self.reference in self.arms else {}
+        reference = self.arms[self.reference].runs if self.reference in self.arms else {}
         own = self.arms[arm].runs
-        return estimate(
+        return seed_mean(
             [
-                value_at(own[seed], evaluation, axis, point) - value_at(its[seed], evaluation, axis, point)
+                value_at(own[seed], evaluation, axis, point) - value_at(reference[seed], evaluation, axis, point)
                 for seed in own
-                if seed in its
+                if seed in reference
             ]
         )
 
-    def per_step(self, arm: str, name: str) -> Estimate:
+    def per_step(self, arm: str, name: str) -> SeedMean:
         """Return a number of the training steps, such as ``responses``, averaged over those that are compared.
 
         These are the steps up to the last point of that axis, so that an arm that went on for the
         sake of its tokens is compared at the same stage of training.
         """
-        most = max(self.points["steps"])
-        return estimate(
+        last_point = max(self.points["steps"])
+        return seed_mean(
             [
-                float(np.mean([row[name] for row in run.steps if row["step"] < most]))
+                float(np.mean([row[name] for row in run.steps if row["step"] < last_point]))
                 for run in self.arms[arm].runs.values()
             ]
         )
 
     def seconds(self, arm: str) -> dict[str, float]:
         """Return the mean seconds of a step by phase, over the same steps as `per_step`."""
-        most = max(self.points["steps"])
-        times = [row["time"] for run in self.arms[arm].runs.values() for row in run.steps if row["step"] < most]
+        last_point = max(self.points["steps"])
+        times = [row["time"] for run in self.arms[arm].runs.values() for row in run.steps if row["step"] < last_point]
         phases = dict.fromkeys(phase for each in times for phase in each)
         return {phase: sum(each.get(phase, 0.0) for each in times) / len(times) for phase in phases}
 
@@ -245,10 +243,10 @@ class Results:
                 notes.append(f"{name}: learning rate {arm.tuning.best:g}, the best of {tried}{edge}")
         notes += [f"missing: {each}" for each in self.missing]
         notes += [
-            f"{arm} has a pass rate of {evaluation} at {place_of(axis, point)} in {found} of its "
+            f"{arm} has a pass rate of {evaluation} at {place_of(axis, point)} in {reached} of its "
             f"{len(self.arms[arm].runs)} runs; the others end before"
             for arm, evaluation, axis, point in self._cells()
-            if (found := self.at(arm, evaluation, axis, point).count) < len(self.arms[arm].runs)
+            if (reached := self.at(arm, evaluation, axis, point).count) < len(self.arms[arm].runs)
         ]
         return notes
 
@@ -269,18 +267,20 @@ class Results:
             return head + "no run got there"
         best = max(known, key=lambda arm: known[arm])
         head += f"{best} has the largest mean, {known[best]:.3f}"
-        found = {arm: self.difference(arm, evaluation, axis, point) for arm in self.arms if arm != self.reference}
-        if self.reference not in known or not found:
+        differences = {arm: self.difference(arm, evaluation, axis, point) for arm in self.arms if arm != self.reference}
+        if self.reference not in known or not differences:
             return head
         told = f"{self.reference} ({known[self.reference]:.3f})"
         groups = {
-            f"ahead of {told}": [arm for arm, each in found.items() if each.sign > 0],
-            f"behind {told}": [arm for arm, each in found.items() if each.sign < 0],
-            f"not told apart from {told}": [arm for arm, each in found.items() if not each.sign and each.count > 1],
-            f"against {told}, without an interval": [arm for arm, each in found.items() if each.count == 1],
+            f"ahead of {told}": [arm for arm, each in differences.items() if each.sign > 0],
+            f"behind {told}": [arm for arm, each in differences.items() if each.sign < 0],
+            f"not told apart from {told}": [
+                arm for arm, each in differences.items() if not each.sign and each.count > 1
+            ],
+            f"against {told}, without an interval": [arm for arm, each in differences.items() if each.count == 1],
         }
         parts = [
-            f"{what}: {', '.join(f'{arm} {found[arm].mean:+.3f}' for arm in arms)}"
+            f"{what}: {', '.join(f'{arm} {differences[arm].mean:+.3f}' for arm in arms)}"
             for what, arms in groups.items()
             if arms
         ]
@@ -315,12 +315,7 @@ class Results:
 
     def to_csv(self) -> str:
         """Return the records as CSV text."""
-        rows = self.records()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue()
+        return to_csv(self.records())
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values: what JSON can hold."""
@@ -359,7 +354,7 @@ class Results:
         }
 
 
-def _numbers(prefix: str, value: Estimate) -> dict[str, Any]:
+def _numbers(prefix: str, value: SeedMean) -> dict[str, Any]:
     names = ("mean", "standard_error", "low", "high", "count")
     return {f"{prefix}{name}": getattr(value, name) for name in names}
 

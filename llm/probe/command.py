@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from llm.commands.rollout import (
+from ada_bandit.programs.console import escape, new_table, open_console, print_notes, print_written, progress
+from ada_bandit.programs.folders import make_folder, write_results
+from ada_bandit.programs.options import FiguresOption, JsonOption
+from ada_bandit.programs.records import to_json
+from llm.commands.errors import plain_run_errors
+from llm.commands.sampling import (
     BatchOption,
     ConfigOption,
     LengthOption,
@@ -18,18 +24,16 @@ from llm.commands.rollout import (
     SeedOption,
     TaskOption,
     TemperatureOption,
+    sampling_config,
 )
-from llm.options import console, folder_for, plain_errors, progress
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from llm.probe import Probe
+from llm.logs import run_metadata
+from llm.probe.figure import write_figure
+from llm.probe.measure import Probe, run_probe
 
 __all__ = ["probe"]
 
 
-@plain_errors
+@plain_run_errors
 def probe(
     model: ModelArgument,
     task: TaskOption = None,
@@ -52,8 +56,8 @@ def probe(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for probe.json, the figure, and what is kept of each prompt.")
     ] = Path("out/probe"),
-    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Whether to draw the figure.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    figures: FiguresOption = True,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure noise ratios, |phi|^2, class means and cosines of scores; tell where the score model fails.
 
@@ -65,51 +69,34 @@ def probe(
       python -m llm probe out/tiny --task llm/configs/tiny-add.toml
       python -m llm probe out/smollm2 --config llm/configs/smollm2.toml --parameters last-layer --prompts 30
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    from llm.config import config_for
-
-    changes = {
-        "sampler.kind": sampler,
-        "sampler.temperature": temperature,
-        "sampler.max_new_tokens": max_new_tokens,
-        "sampler.batch_size": batch_size,
-        "seed": seed,
-    }
-    run = config_for(model, task, config, changes)
-    folder = folder_for(out)
-    from llm.checkpoint import write_text
-    from llm.logs import run_metadata
-    from llm.probe import run_probe
-    from llm.probe_figure import write_figure
-
-    with progress("probing", prompts) as advance:
-        found = run_probe(run, folder, prompts=prompts, samples=samples, parameters=parameters, progress=advance)
-    text = json.dumps(found.to_dict() | {"metadata": run_metadata(run)}, indent=2, allow_nan=False) + "\n"
-    write_text(folder / "probe.json", text)
-    drawn = write_figure(found.summary, folder, _title(found)) if figures else []
+    run = sampling_config(model, task, config, sampler, temperature, max_new_tokens, None, batch_size, seed)
+    folder = make_folder(out)
+    measured = run_probe(run, folder, prompts=prompts, samples=samples, parameters=parameters, progress=progress)
+    text = to_json(measured.to_dict() | {"metadata": run_metadata(run)})
+    draw = partial(write_figure, measured.summary, title=_title(measured)) if figures else None
+    written = write_results(folder, {"probe.json": text}, draw)
     if as_json:
         sys.stdout.write(text)
         return
-    _print(found)
-    names = ", ".join(["probe.json", *(path.name for path in drawn)])
-    console().print(f"written to {folder}: {names}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    _print(measured)
+    print_written(folder, written, open_console())
 
 
-def _title(found: Probe) -> str:
-    counts, settings = found.summary.counts, found.settings
+def _title(measured: Probe) -> str:
+    counts, settings = measured.summary.counts, measured.settings
     return (
         f"{settings['model']['name']} on {settings['task']['kind']}: {counts['usable']} of "
-        f"{counts['prompts']} prompts x {settings['samples']} responses, {found.parameters:,} parameters "
+        f"{counts['prompts']} prompts x {settings['samples']} responses, {measured.parameters:,} parameters "
         f"({settings['parameters']})"
     )
 
 
-def _print(found: Probe) -> None:
+def _print(measured: Probe) -> None:
     """Print what was measured, and what it says of the model."""
-    shown, summary, told = console(), found.summary, found.to_dict()
-    shown.print(_title(found), style="bold", markup=False, highlight=False)
-    for note in _notes(found, told):
-        shown.print(f"- {note}", style="dim", markup=False, highlight=False)
-    for table in (_numbers(summary.estimates), _thirds(found), _checks(found)):
+    shown, summary, told = open_console(), measured.summary, measured.to_dict()
+    shown.print(_title(measured), style="bold", markup=False, highlight=False)
+    print_notes(_notes(measured, told), shown)
+    for table in (_numbers(summary.estimates), _thirds(measured), _checks(measured)):
         shown.print()
         shown.print(table)
     pair = summary.noise_ratio
@@ -119,7 +106,7 @@ def _print(found: Probe) -> None:
     shown.print(line, style="bold", markup=False, highlight=False)
 
 
-def _notes(found: Probe, told: dict[str, Any]) -> list[str]:
+def _notes(measured: Probe, told: dict[str, Any]) -> list[str]:
     counts = told["counts"]
     kept_out = {
         "none correct": counts["no_correct"],
@@ -127,7 +114,7 @@ def _notes(found: Probe, told: dict[str, Any]) -> list[str]:
         "a single response of a class": counts["single_response_of_a_class"],
         "no response with a reward": counts["no_response_scored"],
     }
-    notes = [*found.notes]
+    notes = [*measured.notes]
     if any(kept_out.values()):
         reasons = ", ".join(f"{count} {reason}" for reason, count in kept_out.items() if count)
         notes.append(f"prompts that tell nothing of phi: {reasons}")
@@ -140,7 +127,7 @@ def _notes(found: Probe, told: dict[str, Any]) -> list[str]:
     )
     if counts["negative_phi_square"]:
         notes.append(f"{counts['negative_phi_square']} prompts with a negative estimate of |phi|^2, used as it is")
-    if found.sketched:
+    if measured.sketched:
         notes.append("phi was kept as a sketch: a single cosine has a standard error of 0.002 from that alone")
     return notes
 
@@ -165,39 +152,26 @@ _NUMBERS = {
 }
 
 
-def _new_table(title: str, head: str, *columns: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(head, min_width=9)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
-
-
 def _numbers(estimates: dict[str, Any]) -> Table:
-    table = _new_table("Estimates", "", "value", "standard error")
+    table = new_table("Estimates", "", "value", "standard error")
     for name, label in _NUMBERS.items():
         value = estimates[name]
         table.add_row(label, f"{value.value:.3g}", f"{value.standard_error:.2g}")
     return table
 
 
-def _thirds(found: Probe) -> Table:
+def _thirds(measured: Probe) -> Table:
     columns = ("prompts", "|phi|^2,\nmedian", "mean", "nu_pos", "nu_neg")
-    table = _new_table("By pass rate, in thirds", "p", *columns)
-    for third in found.summary.thirds:
+    table = new_table("By pass rate, in thirds", "p", *columns)
+    for third in measured.summary.thirds:
         values = (third.median_phi_square, third.phi_square, third.pos_noise_ratio, third.neg_noise_ratio)
         table.add_row(f"{third.low:.2f}-{third.high:.2f}", str(third.prompts), *map(str, values))
     return table
 
 
-def _checks(found: Probe) -> Table:
-    from rich.markup import escape
-
-    table = _new_table("The score model", "assumption", "measured", "verdict")
-    for check in found.summary.checks:
+def _checks(measured: Probe) -> Table:
+    table = new_table("The score model", "assumption", "measured", "verdict")
+    for check in measured.summary.checks:
         style = {"holds": "green", "fails": "bold red"}.get(check.verdict, "yellow")
         table.add_row(escape(check.assumption), str(check.measured), f"[{style}]{check.verdict}[/]")
     table.caption = "holds, fails: two standard errors lie inside, outside the range; open: these prompts can't tell"

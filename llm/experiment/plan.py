@@ -1,62 +1,42 @@
-"""Experiments: arms x seeds x learning rates of one config, each run a process that may be killed.
-
-A run is ``python -m llm train`` in a process of its own, so that one that dies takes no other
-with it. It ends with the experiment, whatever ends that, and goes on from its latest checkpoint
-at the next start; a run that has finished is never started again.
-
-``python -m llm.experiment CONFIG FOLDER THREADS`` is that process.
-"""
+"""An experiment's config, and the runs that it asks for: arms x seeds x learning rates of one run."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from ada_bandit.errors import InputError, unknown_name
-from llm.checkpoint import write_text
-from llm.config import RunConfig, change_table, config_problem, read_table, to_config
+from ada_bandit.programs.folders import write_text
+from ada_bandit.programs.records import to_json
+from llm.config import RunConfig, Section, change_table, config_problem, read_table, to_config
+from llm.policies import load_policy
 
 __all__ = [
     "ArmConfig",
     "Axis",
     "Experiment",
     "ExperimentConfig",
-    "Failure",
     "Job",
     "Tuning",
     "TuningMetric",
-    "available_cores",
     "choose_rate",
-    "command_of",
-    "folder_lock",
     "read_experiment",
-    "run_jobs",
 ]
 
 Axis: TypeAlias = Literal["steps", "responses", "tokens"]
 """What may be equal when arms are compared: steps, responses drawn, or tokens generated, in training."""
 
 _ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_SHOWN_LINES = 5
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class ArmConfig(_Section):
+class ArmConfig(Section):
     """One of the policies that are compared."""
 
     policy: str | dict[str, Any] = Field(description="The policy, as in a run's config.")
@@ -67,7 +47,7 @@ class ArmConfig(_Section):
     )
 
 
-class TuningMetric(_Section):
+class TuningMetric(Section):
     """By what the learning rate of an arm is chosen."""
 
     evaluation: str = Field(default="held_out", description="Name of the evaluation whose pass rate counts.")
@@ -76,7 +56,7 @@ class TuningMetric(_Section):
     )
 
 
-class ExperimentConfig(_Section):
+class ExperimentConfig(Section):
     """An experiment."""
 
     run: dict[str, Any] = Field(
@@ -171,7 +151,7 @@ class Job:
 
     def mark_finished(self) -> None:
         """Write down that it has run to its end with these settings."""
-        write_text(self._mark, json.dumps(self._settings, indent=2) + "\n")
+        write_text(self._mark, to_json(self._settings))
 
     @property
     def _mark(self) -> Path:
@@ -180,23 +160,6 @@ class Job:
     @property
     def _settings(self) -> Any:
         return json.loads(json.dumps(self.config.model_dump(mode="json")))
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A run whose process ended with an error."""
-
-    job: Job
-    """The run."""
-    code: int
-    """Exit code of its process."""
-    lines: tuple[str, ...]
-    """The last lines of its log."""
-
-    def __str__(self) -> str:
-        """Tell it in a few lines."""
-        text = "\n".join(f"  {line}" for line in self.lines) or "  (its log is empty)"
-        return f"{self.job.label} failed with exit code {self.code}; the last lines of {str(self.job.log)!r}:\n{text}"
 
 
 @dataclass(frozen=True)
@@ -226,9 +189,9 @@ class Experiment:
     """Name of the config in errors."""
 
     def __post_init__(self) -> None:
-        given = self.config.run
-        taken: list[str] = [key for key in ("policy", "seed") if key in given]
-        if self.config.learning_rates and "learning_rate" in given.get("train", {}):
+        run = self.config.run
+        taken: list[str] = [key for key in ("policy", "seed") if key in run]
+        if self.config.learning_rates and "learning_rate" in run.get("train", {}):
             taken.append("train.learning_rate")
         if taken:
             msg = f"remove run.{taken[0]} of {self.where!r}: it comes from the arms, seeds or learning_rates"
@@ -236,8 +199,6 @@ class Experiment:
         self._check_arms()
 
     def _check_arms(self) -> None:
-        from llm.policies import load_policy
-
         known: dict[str, RunConfig] = {}
         for arm in self.config.arms:
             config = self.run_config(arm, self.rates[0], self.config.seeds[0])
@@ -246,8 +207,8 @@ class Experiment:
             except InputError as error:
                 msg = f"the policy of arm {arm!r} can't be used: {error}"
                 raise InputError(msg) from error
-            for other, its in known.items():
-                if config == its:
+            for other, other_config in known.items():
+                if config == other_config:
                     msg = f"the arms {other!r} and {arm!r} are the same run; remove one, or change its policy or set"
                     raise InputError(msg)
             known[arm] = config
@@ -290,13 +251,13 @@ class Experiment:
         InputError
             If they can't be used.
         """
-        its = self.config.arms[arm]
-        fixed = {"policy": its.policy, "seed": seed, "train.learning_rate": rate}
+        chosen = self.config.arms[arm]
+        fixed = {"policy": chosen.policy, "seed": seed, "train.learning_rate": rate}
         for key in fixed:
-            if key in its.changes:
+            if key in chosen.changes:
                 msg = f"arms.{arm}.set can't change {key}: it comes from the arm's policy, seeds or learning_rates"
                 raise InputError(msg)
-        return self._plain(arm, {**its.changes, **fixed})
+        return self._plain(arm, {**chosen.changes, **fixed})
 
     def job(self, arm: str, rate: float, seed: int) -> Job:
         """Return one run."""
@@ -346,151 +307,3 @@ def choose_rate(values: Mapping[float, float]) -> Tuning | None:
     """Choose the learning rate of the largest pass rate, of equal ones the smallest; None where no run has a value."""
     known = [rate for rate in sorted(values) if not math.isnan(values[rate])]
     return Tuning(values, max(known, key=lambda rate: values[rate])) if known else None
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def folder_lock(folder: Path, patience: float = 10.0) -> Iterator[int]:
-    """Hold a folder for one experiment, its processes included; give the file descriptor that they are to inherit.
-
-    Parameters
-    ----------
-    folder
-        An existing folder.
-    patience
-        Seconds to wait for the processes of an experiment that was just killed.
-
-    Raises
-    ------
-    InputError
-        If another experiment is at work there.
-    """
-    import fcntl
-
-    with (folder / "lock").open("w") as file:
-        until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() > until:
-                    msg = f"another experiment is at work in {str(folder)!r}; wait for it, or give another one by --out"
-                    raise InputError(msg) from error
-                time.sleep(0.1)
-        yield file.fileno()
-
-
-def command_of(job: Job, threads: int) -> list[str]:
-    """Return the command of a run's process."""
-    return [sys.executable, "-m", "llm.experiment", str(job.folder / "config.toml"), str(job.folder), str(threads)]
-
-
-def run_jobs(
-    jobs: Sequence[Job],
-    workers: int,
-    *,
-    command: Callable[[Job], Sequence[str]],
-    threads: int = 1,
-    inherit: Sequence[int] = (),
-    tell: Callable[[Job, Failure | None, float], None] = lambda *_: None,
-) -> list[Failure]:
-    """Run what hasn't finished, several at a time, and return those that failed; the others go on.
-
-    Parameters
-    ----------
-    jobs
-        The runs, in the order in which they start.
-    workers
-        Runs at a time.
-    command
-        Command of a run's process. It ends when its standard input does.
-    threads
-        Threads of a process.
-    inherit
-        File descriptors that the processes hold while they live.
-    tell
-        Called when a run has ended, with its failure or None, and its seconds.
-    """
-    waiting = [job for job in jobs if not job.finished]
-    running: dict[Job, tuple[subprocess.Popen[bytes], float]] = {}
-    failures = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                job = waiting.pop(0)
-                running[job] = _start(job, command(job), threads, inherit), time.monotonic()
-            time.sleep(0.05)
-            for job, (process, begun) in list(running.items()):
-                code = process.poll()
-                if code is None:
-                    continue
-                del running[job]
-                _end(process)
-                failure = None if code == 0 else Failure(job, code, _last_lines(job.log))
-                if failure is None:
-                    job.mark_finished()
-                else:
-                    failures.append(failure)
-                tell(job, failure, time.monotonic() - begun)
-    finally:
-        for process, _ in running.values():
-            _end(process)
-    return failures
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process where it still runs, and free what it held here."""
-    process.kill()
-    process.communicate()
-
-
-def _start(job: Job, command: Sequence[str], threads: int, inherit: Sequence[int]) -> subprocess.Popen[bytes]:
-    from llm.logs import to_toml
-
-    job.folder.mkdir(parents=True, exist_ok=True)
-    write_text(job.folder / "config.toml", to_toml(job.config.model_dump(mode="json")))
-    with job.log.open("ab") as log:
-        return _popen(command, log, {**os.environ, "OMP_NUM_THREADS": str(threads)}, inherit)
-
-
-def _popen(
-    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str], inherit: Sequence[int]
-) -> subprocess.Popen[bytes]:
-    # Its standard input is a pipe that the system closes when this process is gone, however it went.
-    return subprocess.Popen(  # noqa: S603 - the command is this interpreter's
-        list(command), stdin=subprocess.PIPE, stdout=log, stderr=log, env=dict(environment), pass_fds=list(inherit)
-    )
-
-
-def _last_lines(path: Path) -> tuple[str, ...]:
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-_SHOWN_LINES:]
-
-
-def _end_with_parent() -> None:
-    """End this process, as a kill would, when its standard input ends."""
-    import threading
-
-    def watch() -> None:
-        # Read past the file object: one that waits in it could not be closed at the interpreter's exit.
-        while os.read(0, 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _main(config: str, folder: str, threads: str) -> None:
-    from llm.cli import app
-
-    _end_with_parent()
-    app(["train", config, "--out", folder, "--resume", "--threads", threads], prog_name="python -m llm")
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

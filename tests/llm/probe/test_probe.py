@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from ada_bandit.laws import law_from_dict
 from ada_bandit.memory import fit_prior
 from llm.cli import app
 from llm.config import RunConfig
-from llm.probe import ScoreGradients, run_probe, score_prompt
-from llm.probe_model import Check, Estimate, PromptScores, ScoreSums, Sketch, geometry, log_slope, summarise
+from llm.probe.measure import ScoreGradients, run_probe, score_prompt
+from llm.probe.score_model import Check, PromptScores, ScoreSums, Sketch, ValueWithError, geometry, log_slope, summarise
 from llm.types import Prompt, Response
 from tests.llm.runs import evens
 
@@ -266,11 +267,11 @@ def test_what_is_left_out_is_counted() -> None:
     [(1.0, 0.04, "holds"), (1.0, 0.06, "open"), (1.25, 0.08, "open"), (1.25, 0.07, "fails"), (0.7, 0.09, "fails")],
 )
 def test_verdicts(value: float, error: float, verdict: str) -> None:
-    assert Check("", Estimate(value, error), (0.9, 1.1)).verdict == verdict
+    assert Check("", ValueWithError(value, error), (0.9, 1.1)).verdict == verdict
 
 
 def test_a_number_without_error_decides_nothing() -> None:
-    assert Check("", Estimate(1.0, np.nan), (0.9, 1.1)).verdict == "open"
+    assert Check("", ValueWithError(1.0, np.nan), (0.9, 1.1)).verdict == "open"
 
 
 def test_log_slope_of_an_exact_curve() -> None:
@@ -509,15 +510,19 @@ def test_a_probe_that_was_killed_ends_like_one_that_was_not(
     cut.mkdir()
     config = make_config()
     expected = run_probe(config, whole, samples=12, parameters="last-layer")
-    done = []
+    done: dict[str, int] = {}
 
-    def kill(step: int, _: str) -> None:
-        done.append(step)
-        if sum(done) == 3:
-            raise KeyboardInterrupt
+    def progress(what: str, _total: int) -> AbstractContextManager[Callable[[int, str], None]]:
+        def advance(step: int, _: str) -> None:
+            done[what] = done.get(what, 0) + step
+            if done.get("probing") == 3:
+                raise KeyboardInterrupt
+
+        return nullcontext(advance)
 
     with pytest.raises(KeyboardInterrupt):
-        run_probe(config, cut, samples=12, parameters="last-layer", progress=kill)
+        run_probe(config, cut, samples=12, parameters="last-layer", progress=progress)
+    assert done == {"reading the prompts": 6, "probing": 3}
     assert len(list(cut.glob("prompt-*.npz"))) == 3
     found = run_probe(config, cut, samples=12, parameters="last-layer")
     assert found.to_dict() == expected.to_dict()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from llm.plots import draw, line_look
-from llm.probe_model import Summary
+from ada_bandit.programs.figures import draw_figures, line_style
+from llm.probe.score_model import ProbeSummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["write_figure"]
 
-_PHI, _POS, _NEG = (line_look(index)["color"] for index in (3, 0, 1))
+_PHI, _POS, _NEG = (line_style(index)["color"] for index in (3, 0, 1))
 _GREY = "#767676"
 _POINT: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": "none", "alpha": 0.75, "markeredgewidth": 0}
 _RATE = "pass rate p of the prompt"
 
 
-def write_figure(summary: Summary, folder: Path, title: str = "") -> list[Path]:
+def write_figure(summary: ProbeSummary, folder: Path, title: str = "") -> list[Path]:
     """Write ``probe.png`` and ``probe.svg`` into an existing folder; return the files."""
-    return draw({"probe": partial(_draw, summary, title)}, folder)
+    return draw_figures({"probe": partial(_draw, summary, title)}, folder)
 
 
-def _draw(summary: Summary, title: str, figure: Figure) -> None:
+def _draw(summary: ProbeSummary, title: str, figure: Figure) -> None:
     figure.set_size_inches(10.5, 7.6)
     (square, means), (noise, cosines) = figure.subplots(2, 2)
     _square(summary, square)
@@ -42,9 +42,9 @@ def _draw(summary: Summary, title: str, figure: Figure) -> None:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, color="#333333")
 
 
-def _square(summary: Summary, axes: Axes) -> None:
-    found = summary.geometry
-    rate, square = found.pass_rate[found.usable], found.phi_square[found.usable]
+def _square(summary: ProbeSummary, axes: Axes) -> None:
+    geometry = summary.geometry
+    rate, square = geometry.pass_rate[geometry.usable], geometry.phi_square[geometry.usable]
     axes.plot(rate, square, color=_PHI, label="a prompt", **_POINT)
     for number, third in enumerate(summary.thirds):
         median = third.median_phi_square
@@ -68,16 +68,16 @@ def _square(summary: Summary, axes: Axes) -> None:
     axes.legend(loc="lower right", fontsize=9, frameon=True, framealpha=0.85, edgecolor="none")
 
 
-def _means(summary: Summary, axes: Axes) -> None:
-    found = summary.geometry
-    at = found.phi_square > 0
-    rate, square = found.pass_rate[at], found.phi_square[at]
+def _means(summary: ProbeSummary, axes: Axes) -> None:
+    geometry = summary.geometry
+    at = geometry.phi_square > 0
+    rate, square = geometry.pass_rate[at], geometry.phi_square[at]
     ends = np.array([0.0, 1.0])
     low, high = -1.4, 1.4
     pos, neg = summary.estimates["pos_mean_over_q_phi"], summary.estimates["neg_mean_over_minus_p_phi"]
     for values, line, colour, label in (
-        (found.pos_projection[at] / square, 1 - ends, _POS, f"positives; line: q; over it {pos}"),
-        (found.neg_projection[at] / square, -ends, _NEG, f"negatives; line: -p; over it {neg}"),
+        (geometry.pos_projection[at] / square, 1 - ends, _POS, f"positives; line: q; over it {pos}"),
+        (geometry.neg_projection[at] / square, -ends, _NEG, f"negatives; line: -p; over it {neg}"),
     ):
         axes.plot(ends, line, color=colour, linewidth=1.2)
         # What lies outside stands at the edge.
@@ -88,15 +88,15 @@ def _means(summary: Summary, axes: Axes) -> None:
     axes.legend(loc="upper right", fontsize=9)
 
 
-def _noise(summary: Summary, axes: Axes) -> None:
-    found = summary.geometry
+def _noise(summary: ProbeSummary, axes: Axes) -> None:
+    geometry = summary.geometry
     scale = summary.estimates["phi_square"].value
     if not scale > 0:
         axes.set_title("no noise ratios: |phi|^2 is not above 0 on average")
         return
-    for name, values, colour in (("pos", found.pos_noise, _POS), ("neg", found.neg_noise, _NEG)):
+    for name, values, colour in (("pos", geometry.pos_noise, _POS), ("neg", geometry.neg_noise, _NEG)):
         ratio = summary.estimates[f"nu_{name}"]
-        axes.plot(found.pass_rate, values / scale, color=colour, label=f"nu_{name} = {ratio}", **_POINT)
+        axes.plot(geometry.pass_rate, values / scale, color=colour, label=f"nu_{name} = {ratio}", **_POINT)
         axes.axhline(ratio.value, color=colour, linewidth=1.2)
     axes.set_ylim(0, None)
     axes.set_ylabel("noise energy / mean |phi|^2")
@@ -104,7 +104,7 @@ def _noise(summary: Summary, axes: Axes) -> None:
     axes.legend(loc="best", fontsize=9)
 
 
-def _cosines(summary: Summary, axes: Axes) -> None:
+def _cosines(summary: ProbeSummary, axes: Axes) -> None:
     axes.set_xlabel("cosine of two prompts' phi (end bins: and beyond, by noise)")
     if summary.cosines.size == 0:
         axes.set_title("no pair of prompts with |phi|^2 above 0")

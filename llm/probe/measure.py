@@ -1,6 +1,6 @@
 """Measure what the score model assumes on a model and a task: sample, score, and take per-response gradients.
 
-Of a prompt only sums over its responses' scores are kept (`llm.probe_model`), so the memory needed
+Of a prompt only sums over its responses' scores are kept (`llm.probe.score_model`), so the memory needed
 is that of a few gradients, whatever the number of responses. A response that was sampled several
 times has its gradient taken once. What is done of a prompt is written to a file of its own, so a
 probe that was killed goes on where it was.
@@ -15,20 +15,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ada_bandit import fold_seed
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_count
+from ada_bandit.programs.folders import write_file, write_text
+from ada_bandit.programs.records import plain, to_json
 from llm.config import RunConfig
-from llm.logs import plain
-from llm.probe_model import PromptScores, ScoreSums, Sketch, Summary, summarise
-from llm.types import Prompt, Response
-
-if TYPE_CHECKING:
-    from llm.rollout import Rollouts
+from llm.loss import collate, token_statistics
+from llm.models import choose_device, load_model
+from llm.probe.score_model import ProbeSummary, PromptScores, ScoreSums, Sketch, summarise
+from llm.rollout import Rollouts, prepare, rollout_settings, sample_batches
+from llm.samplers.make import make_sampler
+from llm.types import KeptResponse, Progress, Prompt, Response, no_progress
+from llm.verify import verifier_for
 
 __all__ = ["Probe", "PromptRecord", "ScoreGradients", "run_probe", "score_prompt"]
 
@@ -95,11 +98,8 @@ class ScoreGradients:
         """
         import torch
 
-        from llm.loss import collate, token_statistics
-        from llm.rounds import Row
-
         device = str(self._chosen[0].device)
-        batch = collate([Row(0, prompt, response, 0.0)], self._pad, device)
+        batch = collate([KeptResponse(0, prompt, response, 0.0)], self._pad, device)
         with ExitStack() as hooks:
             for module, down, up in self._adapters:
                 hooks.enter_context(closing(_Hook(module, down, up)))
@@ -144,7 +144,7 @@ def _choose(model: Any, parameters: str) -> list[Any]:
     if parameters == "all":
         return list(named.values())
     if parameters == "last-layer":
-        numbers = {name: int(found[1]) for name in named if (found := _LAYER.search(name))}
+        numbers = {name: int(match[1]) for name in named if (match := _LAYER.search(name))}
         last = max(numbers.values(), default=None)
         chosen = [named[name] for name, number in numbers.items() if number == last]
     else:
@@ -183,8 +183,6 @@ class PromptRecord:
 
     def save(self, path: Path) -> None:
         """Write it; a kill leaves no half of a file."""
-        from llm.checkpoint import write_file
-
         parts = {**vars(self), **vars(self.scores)}
         del parts["scores"]
         write_file(path, lambda file: np.savez(file, allow_pickle=False, **parts))
@@ -265,7 +263,7 @@ class Probe:
 
     records: tuple[PromptRecord, ...]
     """`[prompt]` What was kept."""
-    summary: Summary
+    summary: ProbeSummary
     """What it says of the model."""
     settings: Mapping[str, Any]
     """What it was made with."""
@@ -278,7 +276,7 @@ class Probe:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
-        found = self.summary.geometry
+        geometry = self.summary.geometry
         rows = [
             {
                 "key": record.key,
@@ -288,7 +286,7 @@ class Probe:
                 "unscored": record.scores.unscored,
                 "truncated": record.truncated,
                 "tokens": record.tokens,
-                **{name: float(values[at]) for name, values in vars(found).items()},
+                **{name: float(values[at]) for name, values in vars(geometry).items()},
             }
             for at, record in enumerate(self.records)
         ]
@@ -315,7 +313,7 @@ def run_probe(
     prompts: int = 45,
     samples: int = 48,
     parameters: str = "all",
-    progress: Callable[[int, str], None] = lambda _, __: None,
+    progress: Progress = no_progress,
 ) -> Probe:
     """Probe a model, or go on with a probe that was killed.
 
@@ -332,7 +330,7 @@ def run_probe(
     parameters
         As in `ScoreGradients`.
     progress
-        Called with the number of prompts that were done and a text.
+        Shows how many prompts are done.
 
     Returns
     -------
@@ -345,11 +343,8 @@ def run_probe(
         If anything can't be used, the folder holds a probe of other settings, or no prompt has
         two correct and two incorrect responses.
     """
-    from llm.models import choose_device, load_model
-    from llm.rollout import prepare, rollout_settings
-
     each = check_count("samples", samples)
-    rollouts = prepare(config, check_count("prompts", prompts))
+    rollouts = prepare(config, check_count("prompts", prompts), progress)
     settings = {**rollout_settings(config, each), "parameters": parameters}
     _check_settings(folder, settings)
     model = load_model(config.model.path, config.model.dtype, choose_device(config.model.device))
@@ -359,9 +354,10 @@ def run_probe(
     paths = [folder / f"prompt-{prompt.id:08d}.npz" for prompt in rollouts.prompts]
     notes = list(rollouts.notes)
     done = sum(path.exists() for path in paths)
-    progress(done, "probing")
     if done < len(paths):
-        error = _fill(paths, rollouts, each, gradients, sketch, progress)
+        with progress("probing", len(paths)) as advance:
+            advance(done, "")
+            error = _fill(paths, rollouts, each, gradients, sketch, advance)
         notes += [f"the first response without a reward: {error}"] if error else []
     records = tuple(PromptRecord.load(path) for path in paths)
     for path, record, prompt in zip(paths, records, rollouts.prompts, strict=True):
@@ -380,44 +376,34 @@ def _fill(
     samples: int,
     gradients: ScoreGradients,
     sketch: Sketch,
-    progress: Callable[[int, str], None],
+    advance: Callable[[int, str], None],
 ) -> str:
     """Write the files that are missing; return why the first response without a reward has none."""
-    from llm.samplers import make_sampler
-    from llm.verify import sample_and_score, verifier_for
-
     config, first_error = rollouts.config, ""
     model, device = gradients.model, str(gradients.model.device)
     sampler = make_sampler(config.sampler, config.model.path, rollouts.tokenizer, model=model, device=device)
-    width = max(1, config.sampler.batch_size // samples)
     with closing(sampler), verifier_for(rollouts.task) as verifier:
-        # Batches are the same ones after a kill, so rounding that depends on what is in one is as well.
-        for start in range(0, len(paths), width):
-            batch = range(start, min(start + width, len(paths)))
-            if all(paths[at].exists() for at in batch):
-                continue
-            some = slice(batch.start, batch.stop)
-            prompts, inputs = rollouts.prompts[some], rollouts.encoded[some]
-            responses, scores = sample_and_score(prompts, inputs, sampler, verifier, samples, rollouts.seed)
+        batches = sample_batches(
+            rollouts, samples, sampler, verifier, lambda places: not all(paths[at].exists() for at in places)
+        )
+        for places, responses, scores in batches:
             first_error = first_error or scores.first_error
-            for place, at in enumerate(batch):
+            for place, at in enumerate(places):
                 if paths[at].exists():
                     continue
                 mine = slice(place * samples, (place + 1) * samples)
                 prompt, encoded = rollouts.prompts[at], rollouts.encoded[at]
                 record = score_prompt(gradients, sketch, prompt, encoded, responses[mine], scores.rewards[mine])
                 record.save(paths[at])
-                progress(1, "probing")
+                advance(1, "")
     return first_error
 
 
 def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Write the settings into a new folder; in an old one, raise unless they are the same."""
-    from llm.checkpoint import write_text
-
     path = folder / "settings.json"
     if not path.exists():
-        write_text(path, json.dumps(settings, indent=2) + "\n")
+        write_text(path, to_json(settings))
         return
     try:
         before = dict(json.loads(path.read_text(encoding="utf-8")))

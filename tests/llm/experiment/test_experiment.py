@@ -16,22 +16,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import llm.experiment
+import llm.experiment.command
 from ada_bandit.errors import InputError
 from llm.cli import app
-from llm.experiment import (
-    Experiment,
-    Failure,
-    Job,
-    choose_rate,
-    folder_lock,
-    read_experiment,
-    run_jobs,
-)
-from llm.experiment_results import ArmRuns, Results, collect, estimate, points_of, tune, value_at
-from llm.plots import Run
+from llm.experiment.jobs import Failure, folder_lock, run_jobs
+from llm.experiment.plan import Experiment, Job, choose_rate, read_experiment
+from llm.experiment.results import ArmRuns, Results, collect, points_of, seed_mean, tune, value_at
+from llm.histories import RunHistory
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 CONFIG = """
 seeds = [0, 1]
@@ -76,22 +69,22 @@ def step_row(step: int, responses: int, tokens: int) -> dict[str, Any]:
     return {"step": step, **spent, **seen, "time": {"sample": 0.3, "update": 0.1, "eval": 0.2, "total": 0.6}}
 
 
-def run_of(rates: Sequence[float | None], *, every: int = 10, responses: int = 5, tokens: int = 20) -> Run:
+def run_of(rates: Sequence[float | None], *, every: int = 10, responses: int = 5, tokens: int = 20) -> RunHistory:
     evals = [
         evaluation(place * every, place * every * responses, place * every * tokens, pool=rate, held_out=rate)
         for place, rate in enumerate(rates)
     ]
     steps = [step_row(step, responses, tokens) for step in range(every * (len(rates) - 1))]
-    return Run(Path("made-up"), "made up", steps, evals)
+    return RunHistory(Path("made-up"), "made up", steps, evals)
 
 
-def write_run(folder: Path, run: Run) -> None:
+def write_run(folder: Path, run: RunHistory) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rows = sorted([*run.steps, *run.evals], key=lambda row: row["step"])
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def finish(job: Job, run: Run) -> None:
+def finish(job: Job, run: RunHistory) -> None:
     write_run(job.folder, run)
     job.mark_finished()
 
@@ -100,7 +93,7 @@ def finish(job: Job, run: Run) -> None:
 
 
 def test_the_mean_of_seeds_has_students_interval() -> None:
-    found = estimate([1.0, 2.0, 3.0, 4.0])
+    found = seed_mean([1.0, 2.0, 3.0, 4.0])
     # Variance 5/3, so the standard error is sqrt(5/12); the 0.975 quantile of t with 3 degrees of freedom is 3.182446.
     assert found.mean == 2.5
     assert found.standard_error == pytest.approx(math.sqrt(5 / 12))
@@ -111,18 +104,18 @@ def test_the_mean_of_seeds_has_students_interval() -> None:
 
 def test_an_interval_across_zero_has_no_sign_and_one_value_has_no_interval() -> None:
     # Two values: t with 1 degree of freedom is Cauchy, whose 0.975 quantile is tan(0.475 pi) = 12.7062.
-    both = estimate([-1.0, 1.5])
+    both = seed_mean([-1.0, 1.5])
     assert both.low == pytest.approx(0.25 - math.tan(0.475 * math.pi) * 1.25)
     assert both.sign == 0
-    assert estimate([-3.0, -3.1, -2.9]).sign == -1
-    one = estimate([0.5, math.nan])
+    assert seed_mean([-3.0, -3.1, -2.9]).sign == -1
+    one = seed_mean([0.5, math.nan])
     assert (one.mean, one.count, one.sign) == (0.5, 1, 0)
     assert math.isnan(one.low)
-    assert estimate([]).count == 0
+    assert seed_mean([]).count == 0
 
 
 def test_a_pass_rate_lies_on_the_line_between_evaluations() -> None:
-    run = Run(
+    run = RunHistory(
         Path(),
         "",
         [],
@@ -143,7 +136,7 @@ def test_a_pass_rate_lies_on_the_line_between_evaluations() -> None:
     assert np.isnan(value_at(run, "held_out", "steps", np.array([1.0, 2.0]))).all()
 
 
-def results_of(arms: Mapping[str, Sequence[Run]], **points: list[int]) -> Results:
+def results_of(arms: Mapping[str, Sequence[RunHistory]], **points: list[int]) -> Results:
     found = {name: ArmRuns(1e-4, dict(enumerate(runs))) for name, runs in arms.items()}
     where: Any = {"steps": [20], "responses": [100], "tokens": [400], **points}
     return Results(found, where, next(iter(arms)))
@@ -188,7 +181,7 @@ def test_equal_steps_and_equal_tokens_may_disagree_and_both_are_said() -> None:
 def test_costs_are_of_the_steps_that_are_compared() -> None:
     run = run_of([0.1, 0.2, 0.3], responses=5, tokens=20)
     late = [row | {"responses": 1000} if row["step"] >= 10 else row for row in run.steps]
-    results = results_of({"one": [Run(run.folder, "", late, run.evals)]}, steps=[10])
+    results = results_of({"one": [RunHistory(run.folder, "", late, run.evals)]}, steps=[10])
     assert results.per_step("one", "responses").mean == 5
     assert results.seconds("one") == pytest.approx({"sample": 0.3, "update": 0.1, "eval": 0.2, "total": 0.6})
 
@@ -391,23 +384,25 @@ def test_no_more_run_at_a_time_than_workers(tmp_path: Path) -> None:
 
 
 KILLED = """
-import sys
+import os, sys
 from pathlib import Path
-from llm.experiment import folder_lock, read_experiment, run_jobs
+from llm.experiment.jobs import folder_lock, run_jobs
+from llm.experiment.plan import read_experiment
 plan = read_experiment(sys.argv[1], Path(sys.argv[2]))
 jobs = plan.final_jobs({"few": 1e-4, "many": 1e-4})
 code = '''
-import sys, time
+import os, sys, time
 from pathlib import Path
-from llm.experiment import _end_with_parent
-_end_with_parent()
+from llm.processes import end_with
+end_with(int(sys.argv[3]))
 with (Path(sys.argv[1]) / "starts").open("a") as file:
     file.write("x")
 time.sleep(float(sys.argv[2]))
 '''
 plan.folder.mkdir()
 with folder_lock(plan.folder) as lock:
-    command = lambda job: [sys.executable, "-c", code, str(job.folder), "0" if job is jobs[0] else "600"]
+    seconds = lambda job: "0" if job is jobs[0] else "600"
+    command = lambda job: [sys.executable, "-c", code, str(job.folder), seconds(job), str(os.getpid())]
     run_jobs(jobs, 1, command=command, inherit=[lock])
 """
 
@@ -465,7 +460,7 @@ def test_the_command_tunes_compares_and_draws(tmp_path: Path, monkeypatch: pytes
     ends = {("few", 1e-4, 100): 0.3, ("few", 2e-4, 100): 0.5, ("few", 4e-4, 100): -1.0}
     ends |= {("many", 1e-4, 100): 0.6, ("many", 2e-4, 100): 0.5, ("many", 4e-4, 100): 0.4}
     ends |= {("few", 2e-4, 0): 0.40, ("few", 2e-4, 1): 0.42, ("many", 1e-4, 0): 0.50, ("many", 1e-4, 1): 0.53}
-    monkeypatch.setattr(llm.experiment, "command_of", writes(ends))
+    monkeypatch.setattr(llm.experiment.command, "command_of", writes(ends))
     arguments = ["experiment", str(tmp_path / "experiment.toml"), "--out", str(experiment.folder), "--workers", "2"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1  # one of the runs that tune diverged
@@ -486,7 +481,7 @@ def test_the_command_tunes_compares_and_draws(tmp_path: Path, monkeypatch: pytes
 
 def test_only_one_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = plan(tmp_path, top="learning_rates = [1e-4]")
-    monkeypatch.setattr(llm.experiment, "command_of", writes({("many", 1e-4, 0): 0.3, ("many", 1e-4, 1): 0.4}))
+    monkeypatch.setattr(llm.experiment.command, "command_of", writes({("many", 1e-4, 0): 0.3, ("many", 1e-4, 1): 0.4}))
     arguments = ["experiment", str(tmp_path / "experiment.toml"), "--out", str(experiment.folder)]
     result = CliRunner().invoke(app, [*arguments, "--only", "many"])
     assert result.exit_code == 0, result.output

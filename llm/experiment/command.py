@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
+from rich.console import Console
+from rich.table import Table
 
-from llm.commands.train import SetOption, print_fields
-from llm.options import console, folder_for, plain_errors, progress
+from ada_bandit.errors import unknown_name
+from ada_bandit.programs.console import new_table, open_console, print_notes, print_plain, print_written, progress
+from ada_bandit.programs.folders import make_folder, write_results
+from ada_bandit.programs.machine import available_cores
+from ada_bandit.programs.records import to_json
+from llm.commands.config_options import SetOption, fields_help
+from llm.commands.errors import plain_run_errors
+from llm.config import parse_changes
+from llm.experiment.figure import write_figures
+from llm.experiment.jobs import Failure, command_of, folder_lock, run_jobs
+from llm.experiment.plan import ArmConfig, Axis, ExperimentConfig, Job, read_experiment
+from llm.experiment.results import AXES, Results, SeedMean, collect, place_of, tune
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from llm.experiment import Axis, Failure, Job
-    from llm.experiment_results import Estimate, Results
-
-__all__ = ["ExperimentCommand", "experiment"]
-
-
-class ExperimentCommand(TyperCommand):
-    """The command, whose help lists every field of an experiment's config."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        super().format_help(ctx, formatter)
-        from llm.experiment import ArmConfig, ExperimentConfig
-
-        print_fields(ExperimentConfig, "Fields of CONFIG and their defaults:")
-        print_fields(ArmConfig, "Fields of [arms.NAME]:")
+__all__ = ["experiment"]
 
 
-@plain_errors
+@fields_help({"Fields of CONFIG and their defaults:": ExperimentConfig, "Fields of [arms.NAME]:": ArmConfig})
+@plain_run_errors
 def experiment(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The experiment's TOML file; ready ones lie in llm/configs.")
@@ -63,17 +57,12 @@ def experiment(
       python -m llm experiment llm/configs/train-demo.toml --out out/llm/demo
       python -m llm experiment llm/configs/hard-pool.toml --only grpo-4
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    from ada_bandit.errors import unknown_name
-    from llm.config import parse_changes
-    from llm.experiment import available_cores, folder_lock, read_experiment
-    from llm.experiment_results import collect, tune
-
     plan = read_experiment(config, out, parse_changes(changes or []))
     for arm in only or []:
         if arm not in plan.config.arms:
             raise unknown_name("arm", arm, plan.config.arms)
     arms = [arm for arm in plan.config.arms if not only or arm in only]
-    folder_for(out)
+    make_folder(out)
     count = workers or available_cores()
     with folder_lock(out) as lock:
         tuning_jobs = plan.tuning_jobs(arms)
@@ -85,23 +74,22 @@ def experiment(
         jobs = plan.final_jobs(rates)
         failures += _run("training", jobs, count, lock)
         results = collect(plan, jobs, tunings)
-        shown = console()
+        shown = open_console()
         if results is not None:
             _show(results, shown)
-            _write(results, out, shown)
+            texts = {"results.json": to_json(results.to_dict()), "results.csv": results.to_csv()}
+            print_written(out, write_results(out, texts, partial(write_figures, results)), shown)
     for failure in failures:
-        shown.print(str(failure), style="red", markup=False, highlight=False, soft_wrap=True)
+        print_plain(str(failure), shown, "red")
     if failures:
         raise typer.Exit(1)
 
 
 def _run(what: str, jobs: Sequence[Job], workers: int, lock: int) -> list[Failure]:
     """Run what hasn't finished, with a bar, or lines where there is no terminal; return what failed."""
-    from llm.experiment import available_cores, command_of, run_jobs
-
     done = sum(job.finished for job in jobs)
     threads = max(available_cores() // workers, 1)
-    lines = console(stderr=True)
+    lines = open_console(stderr=True)
     ended = done
 
     with progress(what, len(jobs), done) as advance:
@@ -112,7 +100,7 @@ def _run(what: str, jobs: Sequence[Job], workers: int, lock: int) -> list[Failur
             how = f"{job.label}: {'finished' if failure is None else 'FAILED'} after {seconds:.0f} s"
             advance(1, f"{what}; {how}")
             if not lines.is_terminal:
-                lines.print(f"{what} {ended}/{len(jobs)}: {how}", markup=False, highlight=False, soft_wrap=True)
+                print_plain(f"{what} {ended}/{len(jobs)}: {how}", lines)
 
         return run_jobs(
             jobs, workers, command=lambda job: command_of(job, threads), threads=threads, inherit=[lock], tell=tell
@@ -132,13 +120,10 @@ def _show(results: Results, shown: Console) -> None:
         style="dim",
         highlight=False,
     )
-    for note in results.notes:
-        shown.print(f"- {note}", style="dim", markup=False, highlight=False)
+    print_notes(results.notes, shown)
 
 
 def _tables(results: Results) -> Iterator[Table]:
-    from llm.experiment_results import AXES, place_of
-
     places = [(axis, point) for axis in AXES for point in results.points[axis]]
     for evaluation in results.evaluations:
         for some in _parts(places, 4):
@@ -159,10 +144,10 @@ def _tables(results: Results) -> Iterator[Table]:
     yield _costs(results)
 
 
-def _parts(places: Sequence[tuple[Axis, int]], most: int) -> Iterator[Sequence[tuple[Axis, int]]]:
+def _parts(places: Sequence[tuple[Axis, int]], columns: int) -> Iterator[Sequence[tuple[Axis, int]]]:
     """Yield as many columns at a time as a line of 100 characters holds."""
-    for first in range(0, len(places), most):
-        yield places[first : first + most]
+    for first in range(0, len(places), columns):
+        yield places[first : first + columns]
 
 
 def _costs(results: Results) -> Table:
@@ -182,39 +167,18 @@ def _costs(results: Results) -> Table:
 
 
 def _new_table(title: str, *columns: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("arm", overflow="fold")
-    for column in columns:
-        table.add_column(column.replace(" ", "\n", 1), justify="right", no_wrap=True)
-    return table
+    return new_table(title, "arm", *(column.replace(" ", "\n", 1) for column in columns))
 
 
-def _mean(value: Estimate) -> str:
+def _mean(value: SeedMean) -> str:
     if not value.count:
         return "-"
     return f"{value.mean:.3f}" + ("" if value.count < 2 else f" ± {value.standard_error:.3f}")
 
 
-def _interval(value: Estimate) -> str:
+def _interval(value: SeedMean) -> str:
     if not value.count:
         return "-"
     if value.count < 2:
         return f"{value.mean:+.3f}"
     return f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}]{'*' if value.sign else ' '}"
-
-
-def _write(results: Results, folder: Path, shown: Console) -> None:
-    from llm.checkpoint import write_text
-    from llm.experiment_figure import write_figures
-
-    texts = {
-        "results.json": json.dumps(results.to_dict(), indent=2, allow_nan=False) + "\n",
-        "results.csv": results.to_csv(),
-    }
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    names = [*texts, *(path.name for path in write_figures(results, folder))]
-    shown.print(f"written to {folder}: {', '.join(names)}", style="dim", highlight=False, soft_wrap=True)

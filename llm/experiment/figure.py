@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from llm.experiment import Axis
-from llm.experiment_results import Results, estimate, series, value_at
-from llm.plots import Arm, draw, draw_runs, legend, line_look
+from ada_bandit.programs.figures import draw_figures, legend, line_style
+from llm.experiment.plan import Axis
+from llm.experiment.results import Results, seed_mean, series, value_at
+from llm.histories import Arm
+from llm.run_figures import draw_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,13 +25,13 @@ _POINTS = 201
 
 
 def write_figures(results: Results, folder: Path) -> list[Path]:
-    """Draw ``pass_rate`` and the figures of `llm.plots.draw_runs` as PNG and SVG into an existing folder.
+    """Draw ``pass_rate`` and the figures of `llm.run_figures.draw_runs` as PNG and SVG into an existing folder.
 
     The latter show means over a twentieth of the shortest run's steps: single steps of several arms hide each other.
     """
     arms = [Arm(name, list(arm.runs.values())) for name, arm in results.arms.items()]
     smooth = max(min(len(run.steps) for arm in arms for run in arm.runs) // 20, 1)
-    return [*draw({"pass_rate": partial(_draw, results)}, folder), *draw_runs(arms, folder, smooth)]
+    return [*draw_figures({"pass_rate": partial(_draw, results)}, folder), *draw_runs(arms, folder, smooth)]
 
 
 def _draw(results: Results, figure: Figure) -> None:
@@ -40,7 +42,7 @@ def _draw(results: Results, figure: Figure) -> None:
     for panels, evaluation in zip(grid, results.evaluations, strict=True):
         for axes, axis in zip(panels, _AXES, strict=True):
             for index, arm in enumerate(results.arms):
-                _line(axes, results, arm, evaluation, axis, {"label": arm, **line_look(index)})
+                _line(axes, results, arm, evaluation, axis, {"label": arm, **line_style(index)})
             for point in results.points[axis]:
                 axes.axvline(point, color="#888888", linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
         panels[0].set_ylabel("pass rate")
@@ -63,9 +65,9 @@ def _line(axes: Axes, results: Results, arm: str, evaluation: str, axis: Axis, l
         return
     x = np.linspace(max(where[0] for where in ends), min(where[-1] for where in ends), _POINTS)
     values = np.array([value_at(run, evaluation, axis, x) for run in runs])
-    found = [estimate(column) for column in values.T]
-    mean = np.array([each.mean for each in found])
-    error = np.array([each.standard_error for each in found])
+    means = [seed_mean(column) for column in values.T]
+    mean = np.array([each.mean for each in means])
+    error = np.array([each.standard_error for each in means])
     axes.plot(x, mean, **look)
     if np.isfinite(error).any():
         axes.fill_between(x, mean - error, mean + error, color=look["color"], alpha=0.18, linewidth=0)

@@ -29,22 +29,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit import fold_seed
+from ada_bandit import fold_seed, uniform
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.memory import fit_prior
-from llm.logs import plain
+from ada_bandit.programs.records import plain
 
 __all__ = [
     "SKETCH",
     "Check",
-    "Estimate",
     "Geometry",
+    "ProbeSummary",
     "PromptScores",
     "ScoreSums",
     "Sketch",
-    "Summary",
     "Third",
+    "ValueWithError",
     "geometry",
     "log_slope",
     "summarise",
@@ -73,8 +73,6 @@ class Sketch:
     """
 
     def __init__(self, size: int, buckets: int = SKETCH) -> None:
-        from ada_bandit.uniforms import uniform
-
         self.size = min(size, buckets)
         self.exact = size <= buckets
         if not self.exact:
@@ -230,7 +228,7 @@ def _noise(count: FloatArray, energy: FloatArray, square: FloatArray) -> FloatAr
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ValueWithError:
     """A number and its standard error, by the jackknife over prompts unless said otherwise."""
 
     value: float
@@ -242,20 +240,20 @@ class Estimate:
         return f"{self.value:.3g} ± {self.standard_error:.2g}"
 
 
-def _jackknife(statistic: Callable[[IntArray], float], prompts: int) -> Estimate:
+def _jackknife(statistic: Callable[[IntArray], float], prompts: int) -> ValueWithError:
     """Return the statistic of all prompts, and its delete-one standard error (Quenouille 1956, Tukey 1958)."""
     everyone = np.arange(prompts)
     if prompts == 0:
-        return Estimate(math.nan, math.nan)
+        return ValueWithError(math.nan, math.nan)
     value = statistic(everyone)
     if prompts == 1:
-        return Estimate(value, math.nan)
+        return ValueWithError(value, math.nan)
     without = np.array([statistic(np.delete(everyone, each)) for each in everyone])
     variance = (prompts - 1) / prompts * float(np.sum((without - without.mean()) ** 2))
-    return Estimate(value, math.sqrt(variance))
+    return ValueWithError(value, math.sqrt(variance))
 
 
-def _ratio(above: FloatArray, below: FloatArray) -> Estimate:
+def _ratio(above: FloatArray, below: FloatArray) -> ValueWithError:
     """Return sum(above) / sum(below): a ratio of means stays sound where single ratios don't."""
 
     def statistic(chosen: IntArray) -> float:
@@ -265,18 +263,18 @@ def _ratio(above: FloatArray, below: FloatArray) -> Estimate:
     return _jackknife(statistic, above.size)
 
 
-def _mean(values: FloatArray) -> Estimate:
+def _mean(values: FloatArray) -> ValueWithError:
     return _ratio(values, np.ones_like(values))
 
 
-def _median(values: FloatArray, seed: int) -> Estimate:
+def _median(values: FloatArray, seed: int) -> ValueWithError:
     """Return the median, with a bootstrap standard error: the jackknife of a median is inconsistent."""
     if values.size == 0:
-        return Estimate(math.nan, math.nan)
+        return ValueWithError(math.nan, math.nan)
     generator = np.random.Generator(np.random.Philox(key=seed))
     resampled = np.median(values[generator.integers(values.size, size=(_RESAMPLES, values.size))], axis=1)
     error = float(resampled.std(ddof=1)) if values.size > 1 else math.nan
-    return Estimate(float(np.median(values)), error)
+    return ValueWithError(float(np.median(values)), error)
 
 
 def log_slope(values: npt.ArrayLike, pass_rates: npt.ArrayLike) -> float:
@@ -326,13 +324,13 @@ class Third:
     """Greatest pass rate."""
     prompts: int
     """Number of prompts."""
-    phi_square: Estimate
+    phi_square: ValueWithError
     """Mean of |phi|^2."""
-    median_phi_square: Estimate
+    median_phi_square: ValueWithError
     """Median of |phi|^2, with a bootstrap standard error."""
-    pos_noise_ratio: Estimate
+    pos_noise_ratio: ValueWithError
     """nu_pos within the third."""
-    neg_noise_ratio: Estimate
+    neg_noise_ratio: ValueWithError
     """nu_neg within the third."""
 
 
@@ -342,7 +340,7 @@ class Check:
 
     assumption: str
     """The assumption, in words."""
-    measured: Estimate
+    measured: ValueWithError
     """The number that tells."""
     tolerance: tuple[float, float]
     """Between these ends the assumption is as good as true."""
@@ -358,14 +356,14 @@ class Check:
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class ProbeSummary:
     """What the scores of many prompts say of the model."""
 
     counts: dict[str, int]
     """Prompts and responses by what they can tell."""
     prior: dict[str, Any]
     """Pass-rate law of all prompts, for `ada_bandit.laws.law_from_dict`."""
-    estimates: dict[str, Estimate]
+    estimates: dict[str, ValueWithError]
     """The numbers."""
     thirds: tuple[Third, ...]
     """Prompts by pass rate, in thirds."""
@@ -399,8 +397,8 @@ class Summary:
         return dict(plain(told))
 
 
-def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = None, *, seed: int = 0) -> Summary:
-    """Estimate the model's parameters and check its assumptions.
+def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = None, *, seed: int = 0) -> ProbeSummary:
+    """ValueWithError the model's parameters and check its assumptions.
 
     Parameters
     ----------
@@ -414,7 +412,7 @@ def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = 
 
     Returns
     -------
-    Summary
+    ProbeSummary
         The numbers with standard errors over prompts.
 
     Raises
@@ -422,9 +420,9 @@ def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = 
     InputError
         If no prompt has two correct and two incorrect responses.
     """
-    found = geometry(prompts)
+    estimated = geometry(prompts)
     pos, neg = np.array([each.pos for each in prompts]), np.array([each.neg for each in prompts])
-    usable = found.usable
+    usable = estimated.usable
     counts = {
         "prompts": len(prompts),
         "usable": int(usable.sum()),
@@ -432,7 +430,7 @@ def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = 
         "no_correct": int(((pos == 0) & (neg > 0)).sum()),
         "no_incorrect": int(((neg == 0) & (pos > 0)).sum()),
         "single_response_of_a_class": int((((pos == 1) & (neg > 0)) | ((neg == 1) & (pos > 0))).sum()),
-        "negative_phi_square": int((found.phi_square[usable] < 0).sum()),
+        "negative_phi_square": int((estimated.phi_square[usable] < 0).sum()),
         "responses": int(pos.sum() + neg.sum()),
         "correct": int(pos.sum()),
         "unscored": sum(each.unscored for each in prompts),
@@ -441,8 +439,8 @@ def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = 
         raise _nothing_usable(counts)
     prior = fit_prior(pos, neg)
     held = prior.weights > 0
-    rate, phi_square = found.pass_rate[usable], found.phi_square[usable]
-    pos_noise, neg_noise = found.pos_noise[usable], found.neg_noise[usable]
+    rate, phi_square = estimated.pass_rate[usable], estimated.phi_square[usable]
+    pos_noise, neg_noise = estimated.pos_noise[usable], estimated.neg_noise[usable]
     vectors = np.stack([each.phi for each, use in zip(prompts, usable, strict=True) if use])
     kinds = np.array(["" if families is None else families[at] for at in np.nonzero(usable)[0].tolist()])
     third_of = np.empty(rate.size, dtype=np.int64)
@@ -451,13 +449,13 @@ def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = 
         third_of[part] = number
     gram = _gram(vectors)
     estimates = {
-        "pass_rate": _mean(found.pass_rate[np.isfinite(found.pass_rate)]),
+        "pass_rate": _mean(estimated.pass_rate[np.isfinite(estimated.pass_rate)]),
         "phi_square": _mean(phi_square),
         "nu_pos": _ratio(pos_noise, phi_square),
         "nu_neg": _ratio(neg_noise, phi_square),
-        "pos_mean_over_q_phi": _ratio(found.pos_projection[usable], (1 - rate) * phi_square),
-        "neg_mean_over_minus_p_phi": _ratio(-found.neg_projection[usable], rate * phi_square),
-        "mean_score_square": _mean_score_square(found),
+        "pos_mean_over_q_phi": _ratio(estimated.pos_projection[usable], (1 - rate) * phi_square),
+        "neg_mean_over_minus_p_phi": _ratio(-estimated.neg_projection[usable], rate * phi_square),
+        "mean_score_square": _mean_score_square(estimated),
         "log_slope_phi_square": _slope(phi_square, rate),
         "log_slope_pos_noise": _slope(pos_noise, rate),
         "log_slope_neg_noise": _slope(neg_noise, rate),
@@ -479,7 +477,7 @@ def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = 
         if part.size
     )
     law = {"name": "grid", "pass_rates": prior.pass_rates[held].tolist(), "weights": prior.weights[held].tolist()}
-    return Summary(counts, law, estimates, thirds, _checks(estimates), cosines, found)
+    return ProbeSummary(counts, law, estimates, thirds, _checks(estimates), cosines, estimated)
 
 
 def _nothing_usable(counts: dict[str, int]) -> InputError:
@@ -494,14 +492,14 @@ def _nothing_usable(counts: dict[str, int]) -> InputError:
     return InputError(msg)
 
 
-def _slope(values: FloatArray, rate: FloatArray) -> Estimate:
+def _slope(values: FloatArray, rate: FloatArray) -> ValueWithError:
     return _jackknife(lambda chosen: log_slope(values[chosen], rate[chosen]), rate.size)
 
 
-def _mean_score_square(found: Geometry) -> Estimate:
+def _mean_score_square(estimated: Geometry) -> ValueWithError:
     """Return |E s|^2 over |phi|^2, means over all prompts that tell either."""
-    told = np.isfinite(found.mean_square)
-    mean_square, phi_square = found.mean_square[told], found.phi_square[told]
+    told = np.isfinite(estimated.mean_square)
+    mean_square, phi_square = estimated.mean_square[told], estimated.phi_square[told]
 
     def statistic(chosen: IntArray) -> float:
         known = phi_square[chosen][np.isfinite(phi_square[chosen])]
@@ -518,7 +516,7 @@ def _gram(vectors: npt.NDArray[np.float32]) -> FloatArray:
     return np.asarray(products)
 
 
-def _alignments(gram: FloatArray, phi_square: FloatArray, kinds: Any, third_of: IntArray) -> dict[str, Estimate]:
+def _alignments(gram: FloatArray, phi_square: FloatArray, kinds: Any, third_of: IntArray) -> dict[str, ValueWithError]:
     """Return mean <phi_i, phi_j> over mean |phi|^2 of these prompts, for different sets of pairs.
 
     A ratio of means, so that negative |phi|^2 may take part.
@@ -546,10 +544,10 @@ def _alignments(gram: FloatArray, phi_square: FloatArray, kinds: Any, third_of: 
         within = ratio(same, chosen)
         return ratio(~same, chosen) / within if within else math.nan
 
-    found = {f"alignment{name}": _jackknife(partial(ratio, pairs), size.shape[0]) for name, pairs in sets.items()}
+    alignments = {f"alignment{name}": _jackknife(partial(ratio, pairs), size.shape[0]) for name, pairs in sets.items()}
     for name, same in (("family", kind), ("third", third)):
-        found[f"alignment_other_over_same_{name}"] = _jackknife(partial(across, same), size.shape[0])
-    return found
+        alignments[f"alignment_other_over_same_{name}"] = _jackknife(partial(across, same), size.shape[0])
+    return alignments
 
 
 def _cosines(gram: FloatArray, phi_square: FloatArray) -> FloatArray:
@@ -565,7 +563,7 @@ def _mean_cosine(gram: FloatArray, phi_square: FloatArray, chosen: IntArray) -> 
     return float(cosines.mean()) if cosines.size else math.nan
 
 
-def _checks(estimates: dict[str, Estimate]) -> tuple[Check, ...]:
+def _checks(estimates: dict[str, ValueWithError]) -> tuple[Check, ...]:
     fold = (-math.log(2), math.log(2))
     same = "does not depend on p: log of its ratio between p = 1 and p = 0, within a factor of 2"
     checks = [
