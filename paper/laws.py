@@ -6,9 +6,9 @@ from functools import cache
 
 import numpy as np
 
-from ada_bandit import Grid, Policy
+from ada_bandit import Policy
 from ada_bandit._types import FloatArray
-from ada_bandit.laws import Law
+from ada_bandit.laws import Grid, Law
 from paper.published import settings
 from sim.sources import from_curve
 

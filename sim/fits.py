@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit import Grid
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_number, check_pass_rates
+from ada_bandit.laws import Grid
 
 __all__ = ["BetaFit", "fit_beta", "fit_curve"]
 

@@ -17,7 +17,7 @@ import numpy as np
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.programs.rollouts import EXAMPLE, RolloutLine, read_rollouts
-from ada_bandit.uniforms import REWARDS, uniform, uniform_rows
+from ada_bandit.uniforms import Stream, uniform, uniform_rows
 from sim.counts import Counts, all_tokens, plural, read_counts, read_prompts
 
 __all__ = ["CountLog", "Layout", "Log", "Order", "RewardLog", "read_log"]
@@ -80,7 +80,7 @@ class RewardLog:
         starts = ends - self.lengths
         source = np.full((prompts, width), -1)
         if order is Order.bootstrap:
-            places = uniform_rows(seed, REWARDS, prompts, width) * self.lengths[:, None]
+            places = uniform_rows(seed, Stream.REWARDS, prompts, width) * self.lengths[:, None]
             source[:] = starts[:, None] + places.astype(np.int64)
         else:
             prompt = np.repeat(np.arange(prompts), self.lengths)
@@ -88,7 +88,7 @@ class RewardLog:
             member = np.arange(self.rewards.size)
             if order is Order.shuffled:
                 # Every logged response has a uniform, and the lowest goes first.
-                member = np.lexsort((uniform(seed, REWARDS, prompt, draw), prompt))
+                member = np.lexsort((uniform(seed, Stream.REWARDS, prompt, draw), prompt))
             wanted = draw < width
             source[prompt[wanted], draw[wanted]] = member[wanted]
         inside = source >= 0
@@ -133,7 +133,7 @@ class CountLog:
 
     def layout(self, order: Order, width: int, seed: int) -> Layout:
         """Lay out `width` responses of every prompt in a random order, whose classes alone are known."""
-        uniforms = uniform_rows(seed, REWARDS, self.lengths.size, width)
+        uniforms = uniform_rows(seed, Stream.REWARDS, self.lengths.size, width)
         if order is Order.bootstrap:
             available = np.full(self.lengths.size, width)
             rewards = np.asarray(uniforms < (self.correct / self.lengths)[:, None], dtype=np.float64)

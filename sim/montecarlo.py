@@ -20,7 +20,7 @@ from ada_bandit.exact import check_verifier, reward_rates
 from ada_bandit.laws import Law
 from ada_bandit.policy import Policy
 from ada_bandit.programs.machine import available_cores
-from ada_bandit.uniforms import PASS_RATES, REWARDS, check_seed, uniform_rows
+from ada_bandit.uniforms import Stream, check_seed, uniform_rows
 
 __all__ = ["Exits", "Simulation", "draw_pass_rates", "simulate", "simulate_law"]
 
@@ -119,7 +119,7 @@ def simulate(
     def run(start: int) -> None:
         part = slice(start, start + _CHUNK)
         number = np.uint64(first + start)
-        _kernels.sample(key, np.uint64(REWARDS), number, rates[part], draws, cells[part], rounds[part])
+        _kernels.sample(key, np.uint64(Stream.REWARDS), number, rates[part], draws, cells[part], rounds[part])
         if progress is not None:
             progress(rates[part].size)
 
@@ -130,7 +130,7 @@ def simulate(
 
 def draw_pass_rates(law: Law, prompts: int, *, seed: int = 0, first_prompt: int = 0) -> FloatArray:
     """Draw the pass rates of consecutive prompts from a law, ``[prompt]``."""
-    uniforms = uniform_rows(seed, PASS_RATES, prompts, 1, first_prompt)
+    uniforms = uniform_rows(seed, Stream.PASS_RATES, prompts, 1, first_prompt)
     return law.quantile(uniforms[:, 0])
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ada_bandit import Policy, Rounds, preset_names
+from ada_bandit import Policy, Rounds
 from ada_bandit.errors import AdaBanditError, InputError
-from ada_bandit.presets import PRESETS
+from ada_bandit.presets import PRESETS, preset_names
 from ada_bandit.rules import UserRule
 
 __all__ = ["load_rules", "read_policies", "read_policy"]

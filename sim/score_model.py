@@ -9,10 +9,11 @@ import numpy as np
 
 from ada_bandit import Policy
 from ada_bandit.budgets import BatchBudget
-from ada_bandit.efficiency import Efficiency, gradient_efficiency, noise_pair, objective_slope
+from ada_bandit.efficiency import Efficiency, gradient_efficiency, noise_pair
 from ada_bandit.errors import InputError, check_number
 from ada_bandit.exact import check_verifier
 from ada_bandit.laws import Law
+from ada_bandit.objectives import objective_slope
 
 __all__ = ["ASSUMPTIONS", "ScoreModel", "Verifier", "has_efficiency", "parse_noise_ratio"]
 

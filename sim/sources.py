@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit import Grid
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_pass_rates, unknown_name
-from ada_bandit.laws import Law
+from ada_bandit.laws import Grid, Law
 from sim.counts import Counts, plural, read_counts
 from sim.fits import fit_beta, fit_curve
 

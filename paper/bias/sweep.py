@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ada_bandit import Policy, analyze, compare_estimators
+from ada_bandit import Policy, analyze
 from ada_bandit._types import FloatArray
-from ada_bandit.estimators import EstimatorErrors
+from ada_bandit.estimators import EstimatorErrors, compare_estimators
 from paper.laws import balance, grpo, pos, training_law
 
 __all__ = ["Data", "sweep"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ada_bandit import Balance, Policy, Rounds, analyze
 from ada_bandit._types import BoolArray, FloatArray
-from ada_bandit.exact import binomial_rows
+from ada_bandit.lattice import binomial_rows
 from ada_bandit.laws import Law
 from paper.laws import balance, base_law, between, pos, rl_law, spread, training_law
 from paper.published import column, settings

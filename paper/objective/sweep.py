@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ada_bandit import Balance, Beta, Policy, Rounds, analyze, calibrate, induced_objective, unbiased
+from ada_bandit import Balance, Beta, Policy, Rounds, analyze, induced_objective
 from ada_bandit._types import FloatArray
+from ada_bandit.advantages import Unbiased
+from ada_bandit.calibration import calibrate
 from paper.laws import balance, grpo, pos
 
 __all__ = ["Data", "sweep"]
@@ -46,7 +48,7 @@ def sweep() -> Data:
     }
     large = analyze(replace(balance(), rule=Balance(4), budget=_LARGE), rates).gradient_weight
     misses = [
-        np.abs(analyze(replace(rule, advantage=unbiased()), rates).gradient_weight - 1).max()
+        np.abs(analyze(replace(rule, advantage=Unbiased()), rates).gradient_weight - 1).max()
         for rule in (pos(), balance())
     ]
     inner = np.linspace(0.05, 0.95, 91)

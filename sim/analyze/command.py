@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from ada_bandit import Analysis
 from ada_bandit import analyze as analyze_exactly
+from ada_bandit.exact import Analysis
 from ada_bandit.programs.console import escape, new_table, open_console
 from ada_bandit.programs.options import JsonOption, command
 from sim.options import Policies, VerifierErrors

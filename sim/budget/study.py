@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 
 import ada_bandit
-from ada_bandit import All, Allocator, Never, Policy, uniform
+from ada_bandit import Allocator, Never, Policy, uniform
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.advantages import advantage_from_dict
 from ada_bandit.budgets import BatchBudget
-from ada_bandit.efficiency import noise_pair, objective_slope
+from ada_bandit.efficiency import noise_pair
 from ada_bandit.errors import InputError, check_count, check_number
+from ada_bandit.groups import All
 from ada_bandit.laws import Law
 from ada_bandit.memory import PassRateMemory
+from ada_bandit.objectives import objective_slope
 from ada_bandit.optimal import policy_for_budget
 from ada_bandit.programs.records import to_csv
 from ada_bandit.shared import Allocation, Est, Greedy, Mopps, Neyman
-from ada_bandit.uniforms import REWARDS, fold_seed
+from ada_bandit.uniforms import Stream, fold_seed
 from sim.labels import distinct_labels
 from sim.montecarlo import draw_pass_rates
 from sim.policies import read_policy
@@ -369,7 +371,7 @@ def compare_budgets(
     first = len(batches) - setting.steps
     for step, keys in enumerate(batches):
         # A prompt's responses are its own, whatever its place in the step.
-        draws = uniform(fold_seed(setting.seed, step), REWARDS, keys[:, None], np.arange(widest))
+        draws = uniform(fold_seed(setting.seed, step), Stream.REWARDS, keys[:, None], np.arange(widest))
         correct = draws < rates[keys, None]
         for method, memory, done in zip(methods, memories, taken, strict=True):
             _take_step(method, memory, keys, correct, rates[keys], setting, model, step, done, step - first)

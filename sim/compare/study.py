@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 import ada_bandit
-from ada_bandit import Policy, analyze, analyze_law
+from ada_bandit import Policy, analyze
 from ada_bandit.errors import InputError, check_count
+from ada_bandit.exact import analyze_law
 from ada_bandit.laws import Law
 from ada_bandit.programs.records import to_csv
 from sim.labels import distinct_labels, first_grpo

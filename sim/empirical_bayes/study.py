@@ -24,7 +24,7 @@ from ada_bandit.empirical import EmpiricalBayes
 from ada_bandit.errors import InputError, check_count, unknown_name
 from ada_bandit.laws import Beta, Law, Mixture
 from ada_bandit.optimal import solve
-from ada_bandit.uniforms import PASS_RATES, REWARDS, fold_seed
+from ada_bandit.uniforms import Stream, fold_seed
 from sim.score_model import ASSUMPTIONS
 from sim.sources import Source
 
@@ -262,10 +262,10 @@ def _track(
         shares[run, 0] = efficiency(unlearned, laws[0])
         for step, law in enumerate(laws):
             seed = fold_seed(setting.seed, run, step)
-            rates = law.quantile(uniform(seed, PASS_RATES, np.arange(setting.prompts), 0))
+            rates = law.quantile(uniform(seed, Stream.PASS_RATES, np.arange(setting.prompts), 0))
             allocator = sampler.allocator(setting.prompts, seed)
             while request := allocator.ask():
-                correct = uniform(seed, REWARDS, request.prompts, request.draws) < rates[request.prompts]
+                correct = uniform(seed, Stream.REWARDS, request.prompts, request.draws) < rates[request.prompts]
                 allocator.tell(request.ids, correct)
             responses[run, step + 1] = allocator.metrics()["responses_per_prompt"]
             sampler.observe(allocator)

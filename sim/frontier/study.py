@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 import ada_bandit
-from ada_bandit import All, Never, Policy, Rounds, group_mean, preset_names
+from ada_bandit import Never, Policy, Rounds
 from ada_bandit._types import FloatArray
+from ada_bandit.advantages import GroupMean
 from ada_bandit.efficiency import Efficiency, gradient_efficiency
 from ada_bandit.errors import InputError, check_count
+from ada_bandit.groups import All
 from ada_bandit.optimal import Frontier, frontier, solve
+from ada_bandit.presets import preset_names
 from ada_bandit.programs.records import to_csv
 from sim.labels import distinct_labels
 from sim.score_model import ASSUMPTIONS, ScoreModel, has_efficiency
@@ -166,7 +169,7 @@ def place_policies(
     new = [] if at < len(searched.costs) and searched.costs[at] < best.cost * (1 + 1e-12) else [best]
     edge = Frontier((*searched.vertices[:at], *new, *searched.vertices[at:]))
     plain = [
-        model.efficiency(Policy(Never(), Rounds(n), n, All(), group_mean()), law)
+        model.efficiency(Policy(Never(), Rounds(n), n, All(), GroupMean()), law)
         for n in plain_sizes(max(8, int(max(one.expected_samples for one in efficiencies))))
     ]
     advance(1)

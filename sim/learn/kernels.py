@@ -9,16 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ada_bandit._kernels import (
-    KEEP_STREAM,
-    FloatArray,
-    IntArray,
-    U,
-    UnsignedArray,
-    inlined,
-    kernel,
-    philox,
-)
+from ada_bandit._kernels import KEEP_STREAM, FloatArray, IntArray, U, UnsignedArray, inlined, kernel, philox
 
 _LOW = U(0xFFFFFFFF)
 _32 = U(32)

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit import Grid, uniform
+from ada_bandit import uniform
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError, check_count, check_number
-from ada_bandit.laws import Law, Mixture
+from ada_bandit.laws import Grid, Law, Mixture
 from ada_bandit.uniforms import fold_seed
 from sim.learn import kernels
 from sim.logs import RewardLog, read_log

@@ -32,7 +32,7 @@ from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.memory import PassRateMemory
 from ada_bandit.programs.folders import write_file
 from ada_bandit.tables import Tables, class_advantages
-from ada_bandit.uniforms import REWARDS, fold_seed
+from ada_bandit.uniforms import Stream, fold_seed
 from sim.learn import kernels
 from sim.learn.task import ExactMeans, LengthModel, Prompts, Task
 
@@ -322,14 +322,14 @@ def _sample_shared(
     rates = np.minimum(ends[:, right - 1], 1.0)
     by_round = []
     while request := allocator.ask():
-        correct = uniform(seed, REWARDS, request.prompts, request.draws) < rates[request.prompts]
+        correct = uniform(seed, Stream.REWARDS, request.prompts, request.draws) < rates[request.prompts]
         allocator.tell(request.ids, correct)
         by_round.append((np.count_nonzero(correct), np.count_nonzero(~correct)))
     groups = allocator.groups()
     memory.update(keys, groups.pos, groups.neg)
     prompt, slot = np.nonzero(groups.mask)
     draw, hit = groups.ids[prompt, slot] % policy.budget.max_samples, groups.correct[prompt, slot]
-    u = uniform(seed, REWARDS, prompt, draw)
+    u = uniform(seed, Stream.REWARDS, prompt, draw)
     answer = (u[:, None] >= ends[prompt]).sum(axis=1)
     answer = np.where(hit, np.minimum(answer, right - 1), np.clip(answer, right, answers - 1))
     pull = np.zeros(laws.shape)

@@ -15,24 +15,13 @@ from typing import Any
 import numpy as np
 
 import ada_bandit
-from ada_bandit import (
-    All,
-    Balance,
-    Never,
-    Policy,
-    Positive,
-    Quota,
-    Rounds,
-    Stages,
-    group_mean,
-    group_std,
-    leave_one_out,
-    pool_mean,
-)
+from ada_bandit import Balance, Never, Policy, Positive, Quota, Rounds
 from ada_bandit._types import BoolArray, FloatArray, IntArray
-from ada_bandit.advantages import table
+from ada_bandit.advantages import AdvantageTable, GroupMean, GroupStd, LeaveOneOut, PoolMean
+from ada_bandit.budgets import Stages
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError, check_count
+from ada_bandit.groups import All
 from ada_bandit.laws import Law
 from ada_bandit.optimal import solve
 from ada_bandit.programs.records import to_csv
@@ -216,8 +205,8 @@ def families(mean: float, max_samples: int) -> tuple[Family, ...]:
         The most responses of a policy, at least 8.
     """
     sizes = [n for n in _SIZES if n <= max_samples]
-    one = table(np.full((2, 2), 1 - mean), np.full((2, 2), -mean))
-    plain = {"grpo": group_std(), "dr-grpo": group_mean(), "rloo": leave_one_out()}
+    one = AdvantageTable(np.full((2, 2), 1 - mean), np.full((2, 2), -mean))
+    plain = {"grpo": GroupStd(), "dr-grpo": GroupMean(), "rloo": LeaveOneOut()}
     steps = [(s, max_samples // s) for s in (1, 2, 4, 8) if s <= max_samples]
     pilots = [(a, b) for a in (2, 3, 4, 6, 8) for b in (4, 8, 16, 24) if a + b <= max_samples]
     keep = [n for n in _KEEP if n <= max_samples]
@@ -248,7 +237,7 @@ def families(mean: float, max_samples: int) -> tuple[Family, ...]:
                 for n in sizes
                 for m in keep
                 if m < n
-                for rule in (group_std(), pool_mean())
+                for rule in (GroupStd(), PoolMean())
             ),
         ),
         Family(
@@ -259,7 +248,7 @@ def families(mean: float, max_samples: int) -> tuple[Family, ...]:
                 *(
                     Policy(mixed, Stages((a, b)), a + b, All(), rule, name=f"speed {a}+{b}")
                     for a, b in pilots
-                    for rule in (group_std(), leave_one_out())
+                    for rule in (GroupStd(), LeaveOneOut())
                 ),
                 *(
                     Policy(mixed, Stages((a, b)), m, name=f"speed {a}+{b} keep {m}")

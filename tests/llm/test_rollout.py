@@ -19,7 +19,7 @@ from ada_bandit._types import IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.programs.rollouts import RolloutLine, RolloutLog
 from ada_bandit.programs.rollouts import read_log as read_lines
-from ada_bandit.uniforms import REWARDS, uniform
+from ada_bandit.uniforms import Stream, uniform
 from llm.cli import app
 from llm.commands.rollout import histogram
 from llm.config import RunConfig, read_config
@@ -79,7 +79,7 @@ def test_rewards_are_those_of_the_responses_in_their_order(tmp_path: Path) -> No
     assert [row["prompt_id"] for row in rows] == [f"coin/{i}" for i in range(len(RATES))]
     for i, (row, rate) in enumerate(zip(rows, RATES, strict=True)):
         # The stand-ins' rule: response j to prompt i is right where its uniform is below the rate.
-        assert row["rewards"] == [int(uniform(11, REWARDS, i, j) < rate) for j in range(SAMPLES)]
+        assert row["rewards"] == [int(uniform(11, Stream.REWARDS, i, j) < rate) for j in range(SAMPLES)]
         assert row["tokens"] == [1] * SAMPLES
         assert (row["family"], row["truncated"]) == ("coin", 0)
 

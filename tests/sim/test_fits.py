@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from ada_bandit import Grid
 from ada_bandit.errors import InputError
+from ada_bandit.laws import Grid
 from sim.fits import fit_beta, fit_curve
 
 

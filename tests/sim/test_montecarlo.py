@@ -8,24 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ada_bandit import (
-    Allocator,
-    Balance,
-    Beta,
-    Grid,
-    Never,
-    Policy,
-    Positive,
-    Quota,
-    Rounds,
-    Stages,
-    Uniform,
-    analyze,
-    analyze_law,
-    uniform,
-)
+from ada_bandit import Allocator, Balance, Beta, Never, Policy, Positive, Quota, Rounds, analyze, uniform
 from ada_bandit._types import FloatArray
+from ada_bandit.budgets import Stages
 from ada_bandit.errors import InputError
+from ada_bandit.exact import analyze_law
+from ada_bandit.groups import Uniform
+from ada_bandit.laws import Grid
 from sim import montecarlo
 from sim.montecarlo import draw_pass_rates, simulate, simulate_law
 from tests import naive_engine

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ada_bandit import Grid, Policy, Quota, Rounds, analyze_law
+from ada_bandit import Policy, Quota, Rounds
 from ada_bandit.errors import InputError
+from ada_bandit.exact import analyze_law
+from ada_bandit.laws import Grid
 from sim.sources import (
     built_in_rollouts,
     curve_names,

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import All, Beta, Grid, Never, Policy, Rounds, analyze_law, leave_one_out
-from ada_bandit.advantages import max_rl
+from ada_bandit import Beta, Never, Policy, Rounds
+from ada_bandit.advantages import LeaveOneOut, MaxRL
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
-from ada_bandit.laws import Law
+from ada_bandit.exact import analyze_law
+from ada_bandit.groups import All
+from ada_bandit.laws import Grid, Law
 from ada_bandit.optimal import policy_for_budget
 from sim.budget.figure import write_figures
 from sim.budget.study import METHODS, BudgetComparison, BudgetSetting, compare_budgets, read_methods
@@ -71,7 +73,7 @@ def test_uniform_is_plain_sampling_exactly() -> None:
     (row,) = compare_budgets(["uniform"], source(law), setting, model).rows
     # Given the pool of prompts as it was drawn.
     pool = Grid(draw_pass_rates(law, 512, seed=0))
-    plain = Policy(Never(), Rounds(8), 8, All(), leave_one_out())
+    plain = Policy(Never(), Rounds(8), 8, All(), LeaveOneOut())
     expected = gradient_efficiency(plain, pool, (2.0, 0.5), "log", 1.5)
     for value, exact in (
         (row.progress, expected.progress),
@@ -167,9 +169,9 @@ def test_a_law_without_signal_has_no_efficiency_and_no_nan(rate: float, tmp_path
 def test_advantages_are_those_of_the_setting_or_their_own() -> None:
     law, methods = Beta(0.3, 1), ["reinforce-ada-est", "best-signal"]
     (common, table), _ = read_methods(methods, replace(SMALL, total=256), law, ScoreModel())
-    assert common.policies[0].advantage == table.policies[0].advantage == leave_one_out()
+    assert common.policies[0].advantage == table.policies[0].advantage == LeaveOneOut()
     (own,), _ = read_methods(["reinforce-ada-est"], replace(SMALL, advantage="own"), law, ScoreModel())
-    assert own.policies[0].advantage == max_rl(power=0.5, eps=1e-3)
+    assert own.policies[0].advantage == MaxRL(power=0.5, eps=1e-3)
 
 
 def test_a_best_table_that_no_total_is_too_large_for_is_left_out_and_told() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ada_bandit import Beta, Grid, Policy, Positive, Rounds
+from ada_bandit import Beta, Policy, Positive, Rounds
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
-from ada_bandit.laws import Law
+from ada_bandit.laws import Grid, Law
 from sim.compare.figure import FIGURES, write_figures
 from sim.compare.study import Comparison, compare_policies
 from sim.score_model import ScoreModel

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Beta, Grid, uniform
+from ada_bandit import Beta, uniform
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.empirical import EmpiricalBayes
 from ada_bandit.errors import InputError
-from ada_bandit.laws import Mixture
+from ada_bandit.laws import Grid, Mixture
 from ada_bandit.optimal import solve
-from ada_bandit.uniforms import PASS_RATES, fold_seed
+from ada_bandit.uniforms import Stream, fold_seed
 from sim.cli import app
 from sim.empirical_bayes.figure import write_figures
 from sim.empirical_bayes.study import DriftResult, DriftSetting, follow_drift
@@ -53,7 +53,7 @@ def test_the_shares_are_those_of_a_run_by_hand(drift: str) -> None:
                 Mixture((START.law, END.law), (1 - weight, weight)) if 0 < weight < 1 else (START, END)[int(weight)].law
             )
             seed = fold_seed(3, index, step)
-            rates = law.quantile(uniform(seed, PASS_RATES, np.arange(16), 0))
+            rates = law.quantile(uniform(seed, Stream.PASS_RATES, np.arange(16), 0))
             allocator = sampler.allocator(16, seed)
             while request := allocator.ask():
                 allocator.tell(request.ids, uniform(seed, 0, request.prompts, request.draws) < rates[request.prompts])

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Beta, Grid, Policy, preset_names
+from ada_bandit import Beta, Policy
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
-from ada_bandit.laws import Law
+from ada_bandit.laws import Grid, Law
 from ada_bandit.optimal import solve
+from ada_bandit.presets import preset_names
 from sim.cli import app
 from sim.frontier.figure import write_figures
 from sim.frontier.study import FrontierPlot, place_policies, presets

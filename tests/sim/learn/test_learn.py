@@ -18,12 +18,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Allocator, Balance, Beta, Grid, Policy, Rounds, Uniform, analyze, group_mean, uniform
+from ada_bandit import Allocator, Balance, Beta, Policy, Rounds, analyze, uniform
 from ada_bandit._types import FloatArray
+from ada_bandit.advantages import GroupMean
 from ada_bandit.errors import InputError
+from ada_bandit.groups import Uniform
+from ada_bandit.laws import Grid
 from ada_bandit.presets import PRESETS
 from ada_bandit.tables import class_advantages
-from ada_bandit.uniforms import KEEP, REWARDS
+from ada_bandit.uniforms import Stream
 from sim.cli import app
 from sim.learn import kernels
 from sim.learn.figure import write_figures
@@ -45,7 +48,7 @@ from sim.montecarlo import simulate
 
 EXACT = [name for name, preset in PRESETS.items() if preset.exact]
 SHARED = [name for name, preset in PRESETS.items() if not preset.exact]
-RANDOM_SPLIT = Policy(Balance(4), Rounds(8, 4), 4, Uniform(), group_mean(), name="uniform")
+RANDOM_SPLIT = Policy(Balance(4), Rounds(8, 4), 4, Uniform(), GroupMean(), name="uniform")
 Model = Literal["logistic", "softmax"]
 MODELS: tuple[Model, ...] = ("logistic", "softmax")
 SMALL = Task(prompts=64, held_out=32, features=8, skills=2, answers=5)
@@ -89,11 +92,11 @@ def naive_group(policy: Policy, law: FloatArray, right: int, seed: int, prompt: 
         if wanted == 0:
             break
         for _ in range(wanted):
-            u = float(uniform(seed, REWARDS, prompt, len(answers)))
+            u = float(uniform(seed, Stream.REWARDS, prompt, len(answers)))
             answers.append(int(np.searchsorted(np.cumsum(law), u, side="right")))
         pos = sum(answer < right for answer in answers)
     neg = len(answers) - pos
-    lots = [float(uniform(seed, KEEP, prompt, draw)) for draw in range(len(answers))]
+    lots = [float(uniform(seed, Stream.KEEP, prompt, draw)) for draw in range(len(answers))]
     by_lot = sorted(range(len(answers)), key=lambda draw: lots[draw])
     rows = int(tables.keep[pos, neg])
     if tables.random_split:
@@ -139,7 +142,9 @@ def test_responses_and_groups_are_those_of_monte_carlo_and_of_the_allocator(name
     np.testing.assert_array_equal(batch.by_round.sum(axis=0), [exits.pos.sum(), exits.neg.sum()])
     allocator = Allocator(policy, rates.size, key)
     while request := allocator.ask():
-        allocator.tell(request.ids, uniform(key, REWARDS, request.prompts, request.draws) < rates[request.prompts])
+        allocator.tell(
+            request.ids, uniform(key, Stream.REWARDS, request.prompts, request.draws) < rates[request.prompts]
+        )
     groups = allocator.groups()
     of_pos, of_neg = (np.where(groups.mask & (groups.correct == side), groups.advantages, 0) for side in (True, False))
     np.testing.assert_allclose(batch.pull[:, 0], of_pos.sum(axis=1), atol=1e-12)

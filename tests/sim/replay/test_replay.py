@@ -21,8 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from ada_bandit import All, Balance, Beta, Grid, Never, Policy, Positive, Quota, Rounds, Stages, Uniform, analyze_law
+from ada_bandit import Balance, Beta, Never, Policy, Positive, Quota, Rounds
+from ada_bandit.budgets import Stages
 from ada_bandit.errors import InputError
+from ada_bandit.exact import analyze_law
+from ada_bandit.groups import All, Uniform
+from ada_bandit.laws import Grid
 from ada_bandit.uniforms import fold_seed
 from sim.censored import extremes
 from sim.cli import app

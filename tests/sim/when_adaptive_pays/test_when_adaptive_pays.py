@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Beta, Grid, Policy
+from ada_bandit import Beta, Policy
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
+from ada_bandit.laws import Grid
 from ada_bandit.optimal import solve
 from sim.cli import app
 from sim.sources import Source
