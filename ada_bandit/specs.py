@@ -56,6 +56,10 @@ def read_policies(
 ) -> list[Policy]:
     """Run rules files, then read every policy (see `read_policy`)."""
     known = load_rules(rules)
+    for name in known:
+        if name in PRESETS:
+            msg = f"the rule {name!r} has the name of a preset; give the function another name"
+            raise InputError(msg)
     return [read_policy(spec, known, group_size) for spec in specs]
 
 

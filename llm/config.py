@@ -228,8 +228,9 @@ class RunConfig(Section):
     seed: Natural = Field(0, description="Seed of everything that is left to chance.")
     policy: str | dict[str, Any] = Field(
         "reinforce-ada-balance",
-        description="A preset's name, a policy's TOML file, {preset = NAME, its options}, a whole policy as in its "
-        "file, or {empirical_bayes = {its options}}.",
+        description="A preset (also NAME:key=value,...), a policy's TOML file, a Python file with an exit rule "
+        "(FILE.py:RULE), {preset = NAME, its options}, a whole policy as in its file, or {empirical_bayes = {its "
+        "options}}.",
     )
     memory: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="Decay of a memory of each prompt's pass rate, for policies that look at it; 0: no memory."

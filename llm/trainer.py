@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from ada_bandit import Allocator, EmpiricalBayes, PassRateMemory, Policy
+from ada_bandit import PassRateMemory
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
+from ada_bandit.specs import read_step_policy
 from ada_bandit.uniforms import fold_seed
 from llm.checkpoint import Checkpoint, Checkpoints
 from llm.config import RunConfig, TaskConfig
@@ -31,7 +32,6 @@ from llm.distributed import World
 from llm.evaluate import evaluate_task
 from llm.logs import MetricsLog, cut_rows, write_run_files
 from llm.models import choose_device, context_length, encode_all, load_model, load_tokenizer
-from llm.policies import load_policy
 from llm.rounds import StepSample, sample_step
 from llm.samplers.make import make_sampler
 from llm.tasks import LoadedTask, load_task
@@ -168,13 +168,12 @@ class Trainer:
         self._responses = self.out / "responses.jsonl"
         self._prepare_folder(resume=resume)
         memory = PassRateMemory(config.memory) if config.memory else None
-        self.policy = load_policy(config.policy, memory)
-        self.memory = memory
+        self.steps = read_step_policy(config.policy, memory)
         self.task = load_task(config.task, progress)
         self.verifier = verifier_for(self.task)
         self.order = DataOrder(len(self.task), config.train.prompts, config.seed)
         # A policy's file may have been changed since: what counts is what it said.
-        told = {**config.model_dump(mode="json"), **_described(self.policy)}
+        told = {**config.model_dump(mode="json"), "policy": self.steps.describe()}
         self.checkpoints = Checkpoints(self.out / "checkpoints", config.checkpoint.keep, told)
         begun = self.checkpoints.latest() if resume else None
         source = config.model.path if begun is None else begun.path
@@ -243,10 +242,7 @@ class Trainer:
         self.total_responses = int(begun.state["total_responses"])
         self.total_tokens = int(begun.state["total_tokens"])
         self.update.optimizer.load_state_dict(torch.load(begun.path / "optimizer.pt", weights_only=True))
-        if isinstance(self.policy, EmpiricalBayes):
-            self.policy.load_state_dict(begun.state["policy"])
-        elif self.memory is not None:
-            self.memory.load_state_dict(begun.state["memory"])
+        self.steps.load_state_dict(begun.state["steps"])
 
     def run(self, report: Callable[[int, Mapping[str, Any]], None] | None = None) -> Path:
         """Train to the last step.
@@ -317,10 +313,10 @@ class Trainer:
         with self.clock("prompts"):
             chosen = [self.task[int(i)] for i in self.order.batch(number)]
             prompts, encoded = self._encode(chosen, config.task)
-        keys = [each.key for each in prompts]
+        keys = [each.key for each in prompts] if self.steps.memory is not None else None
         seed = fold_seed(config.seed, _STEP, number)
         with self.clock("allocate"):
-            step = StepSample(self._allocator(len(prompts), seed, keys), prompts, encoded)
+            step = StepSample(self.steps.allocator(len(prompts), seed, keys), prompts, encoded)
         saved = self.checkpoints.load_round(number) if self._saved == number else None
         if saved is not None:
             step.load_state_dict(saved)
@@ -345,23 +341,10 @@ class Trainer:
             if seen["updates"]:
                 self.sampler.sync(self.model)
         with self.clock("allocate"):
-            self._learn(step.allocator, keys)
+            self.steps.observe(step.allocator, keys)
             row = self._row(step, groups, rows, tokens)
             self._write_responses(step, groups)
         return {**row, **seen, "overlong": len(chosen) - len(prompts)}
-
-    def _allocator(self, prompts: int, seed: int, keys: list[str]) -> Allocator:
-        if isinstance(self.policy, EmpiricalBayes):
-            return self.policy.allocator(prompts, seed, keys if self.policy.memory is not None else None)
-        history = None if self.memory is None else self.memory.recall(keys)
-        return Allocator(self.policy, prompts, seed, history=history)
-
-    def _learn(self, allocator: Allocator, keys: list[str]) -> None:
-        if isinstance(self.policy, EmpiricalBayes):
-            self.policy.observe(allocator, keys if self.policy.memory is not None else None)
-        elif self.memory is not None:
-            groups = allocator.groups()
-            self.memory.update(keys, groups.pos, groups.neg)
 
     def _encode(self, prompts: Sequence[Prompt], task: TaskConfig) -> tuple[list[Prompt], list[list[int]]]:
         longest = context_length(self.model) - self.config.sampler.max_new_tokens
@@ -371,10 +354,9 @@ class Trainer:
         told = step.allocator.metrics()
         prompts = max(len(step.prompts), 1)
         logprobs = [each.logprobs for each in step.responses.values()]
-        policy: Policy | EmpiricalBayes = self.policy
         means = step.pool_means()
         return {
-            "policy": (policy.policy if isinstance(policy, EmpiricalBayes) else policy).label,
+            "policy": self.steps.policy.label,
             "prompts": len(step.prompts),
             "pool_reward": _mean(means[~np.isnan(means)]),
             "pool_pass_rate": told["pass_rate"],
@@ -452,10 +434,7 @@ class Trainer:
 
         with self.clock("checkpoint"):
             state: dict[str, Any] = {"total_responses": self.total_responses, "total_tokens": self.total_tokens}
-            if isinstance(self.policy, EmpiricalBayes):
-                state["policy"] = self.policy.state_dict()
-            elif self.memory is not None:
-                state["memory"] = self.memory.state_dict()
+            state["steps"] = self.steps.state_dict()
             if log is not None:
                 log.sync()
                 self.checkpoints.save(self.step, write, state)
@@ -466,11 +445,6 @@ class Trainer:
         if self.config.checkpoint.rounds and self._saved == self.step and self.world.is_main:
             with self.clock("checkpoint"):
                 self.checkpoints.save_round(self.step, step.rounds, step.state_dict())
-
-
-def _described(policy: Policy | EmpiricalBayes) -> dict[str, Any]:
-    # The learning policy's tables change from step to step; its options are in the config.
-    return {} if isinstance(policy, EmpiricalBayes) else {"policy": {**policy.to_dict(), "name": ""}}
 
 
 def _mean(values: FloatArray) -> float:

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from ada_bandit import _kernels
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import check_count, check_pass_rates
-from ada_bandit.exact import check_verifier, reward_rates
 from ada_bandit.laws import Law
 from ada_bandit.policy import Policy
 from ada_bandit.programs.machine import available_cores
 from ada_bandit.uniforms import Stream, check_seed, uniform_rows
+from ada_bandit.verifier import PERFECT, VerifierNoise
 
 __all__ = ["Exits", "Simulation", "draw_pass_rates", "simulate", "simulate_law"]
 
@@ -141,8 +141,7 @@ def simulate_law(
     prompts: int = 512,
     batches: int = 200,
     seed: int = 0,
-    false_positive: float = 0.0,
-    false_negative: float = 0.0,
+    verifier: VerifierNoise = PERFECT,
     progress: Callable[[int], None] | None = None,
 ) -> Simulation:
     """Simulate batches of prompts whose pass rates come from a law.
@@ -159,9 +158,8 @@ def simulate_law(
         Number of batches.
     seed
         Key of the uniforms; the same seed gives two policies the same prompts and responses.
-    false_positive, false_negative
-        How often the verifier rewards an incorrect response, or does not reward a correct one.
-        Classes, exits and signal are those of its rewards.
+    verifier
+        How often the verifier errs; classes, exits and signal are those of its rewards.
     progress
         Called with the number of prompts that were finished.
 
@@ -171,7 +169,6 @@ def simulate_law(
         Means and standard errors over all prompts; NaN where there is none.
     """
     total = check_count("prompts", prompts, 0) * check_count("batches", batches, 0)
-    noise = check_verifier(false_positive, false_negative)
     side = policy.tables.max_samples + 1
     cells = np.zeros(side * side, dtype=np.int64)
     rounds = np.zeros(side, dtype=np.int64)
@@ -179,8 +176,7 @@ def simulate_law(
     for start in range(0, total, 32 * _CHUNK):
         count = min(32 * _CHUNK, total - start)
         rates = draw_pass_rates(law, count, seed=seed, first_prompt=start)
-        seen = reward_rates(rates, *noise)
-        exits = simulate(policy, seen, seed=seed, first_prompt=start, progress=progress)
+        exits = simulate(policy, verifier.reward_rates(rates), seed=seed, first_prompt=start, progress=progress)
         cells += np.bincount(exits.cells, minlength=cells.size)
         rounds += np.bincount(exits.rounds, minlength=side)
     return _summarise(policy, cells.reshape(side, side), rounds)

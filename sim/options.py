@@ -12,8 +12,10 @@ import typer
 from ada_bandit import Policy
 from ada_bandit.errors import InputError
 from ada_bandit.programs.options import Options
-from sim.policies import read_policies
-from sim.score_model import ScoreModel, Verifier, parse_noise_ratio
+from ada_bandit.score_model import ScoreModel
+from ada_bandit.specs import read_policies
+from ada_bandit.verifier import VerifierNoise
+from sim.score_model import Scoring, parse_noise_ratio
 from sim.sources import Source, curve_names, from_curve, from_file, from_name, parse_share
 
 __all__ = [
@@ -180,12 +182,12 @@ UnfilteredLaw: TypeAlias = Annotated[Source, Options(partial(_unfiltered_law, _C
 
 def _scores(
     objective: ObjectiveOption = "mean", noise_ratio: NoiseRatioOption = "1", update_cost: UpdateCostOption = 0.0
-) -> ScoreModel:
-    return ScoreModel(objective, parse_noise_ratio(noise_ratio), update_cost)
+) -> Scoring:
+    return Scoring(ScoreModel(parse_noise_ratio(noise_ratio), objective, update_cost))
 
 
-def _errors(false_positive: FalsePositiveOption = 0.0, false_negative: FalseNegativeOption = 0.0) -> Verifier:
-    return {"false_positive": false_positive, "false_negative": false_negative}
+def _errors(false_positive: FalsePositiveOption = 0.0, false_negative: FalseNegativeOption = 0.0) -> VerifierNoise:
+    return VerifierNoise(false_positive, false_negative)
 
 
 def _verifier_scores(
@@ -194,13 +196,14 @@ def _verifier_scores(
     update_cost: UpdateCostOption = 0.0,
     false_positive: FalsePositiveOption = 0.0,
     false_negative: FalseNegativeOption = 0.0,
-) -> ScoreModel:
-    return ScoreModel(objective, parse_noise_ratio(noise_ratio), update_cost, false_positive, false_negative)
+) -> Scoring:
+    model = ScoreModel(parse_noise_ratio(noise_ratio), objective, update_cost)
+    return Scoring(model, VerifierNoise(false_positive, false_negative))
 
 
-Scores: TypeAlias = Annotated[ScoreModel, Options(_scores)]
+Scores: TypeAlias = Annotated[Scoring, Options(_scores)]
 """The score model of ``--objective``, ``--noise-ratio`` and ``--update-cost``."""
-VerifierScores: TypeAlias = Annotated[ScoreModel, Options(_verifier_scores)]
+VerifierScores: TypeAlias = Annotated[Scoring, Options(_verifier_scores)]
 """Likewise, with the errors of the verifier."""
-VerifierErrors: TypeAlias = Annotated[Verifier, Options(_errors)]
+VerifierErrors: TypeAlias = Annotated[VerifierNoise, Options(_errors)]
 """How often the verifier errs, as keywords of the exact analysis."""

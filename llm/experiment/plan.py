@@ -15,8 +15,8 @@ from pydantic import Field, ValidationError, model_validator
 from ada_bandit.errors import InputError, unknown_name
 from ada_bandit.programs.folders import write_text
 from ada_bandit.programs.records import to_json
+from ada_bandit.specs import read_step_policy
 from llm.config import RunConfig, Section, change_table, config_problem, read_table, to_config
-from llm.policies import load_policy
 
 __all__ = [
     "ArmConfig",
@@ -203,7 +203,7 @@ class Experiment:
         for arm in self.config.arms:
             config = self.run_config(arm, self.rates[0], self.config.seeds[0])
             try:
-                load_policy(config.policy)
+                read_step_policy(config.policy)
             except InputError as error:
                 msg = f"the policy of arm {arm!r} can't be used: {error}"
                 raise InputError(msg) from error

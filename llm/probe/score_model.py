@@ -29,12 +29,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit import uniform
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.fitting import fit_prior
 from ada_bandit.programs.records import plain
-from ada_bandit.uniforms import fold_seed
+from ada_bandit.uniforms import Stream, fold_seed, uniform
 
 __all__ = [
     "SKETCH",
@@ -53,8 +52,6 @@ __all__ = [
 
 SKETCH = 2**18
 """Most numbers that are kept of a prompt's phi."""
-_BUCKETS, _SIGNS = 2**20, 2**20 + 1
-"""Streams of `ada_bandit.uniforms` for the sketch."""
 _RESAMPLES = 2000
 
 
@@ -78,8 +75,8 @@ class Sketch:
         self.exact = size <= buckets
         if not self.exact:
             coordinates = np.arange(size)
-            self._bucket = (uniform(0, _BUCKETS, 0, coordinates) * buckets).astype(np.int64)
-            self._sign = np.where(uniform(0, _SIGNS, 0, coordinates) < 0.5, -1.0, 1.0)
+            self._bucket = (uniform(0, Stream.BUCKETS, 0, coordinates) * buckets).astype(np.int64)
+            self._sign = np.where(uniform(0, Stream.SIGNS, 0, coordinates) < 0.5, -1.0, 1.0)
 
     def __call__(self, vector: FloatArray) -> npt.NDArray[np.float32]:
         """Return the sketch of a vector, ``[coordinate]``."""

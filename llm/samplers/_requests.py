@@ -11,13 +11,7 @@ from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError, check_number
 from llm.types import Response
 
-__all__ = ["FIRST_STREAM", "check_request", "check_room", "check_temperature", "eos_tokens", "make_response"]
-
-FIRST_STREAM = 1 << 16
-"""Stream of the uniform of a response's first token; the token at position t has stream FIRST_STREAM + t.
-
-The first streams are the library's own, and two between are vLLM's seeds.
-"""
+__all__ = ["check_request", "check_room", "check_temperature", "eos_tokens", "make_response"]
 
 
 def check_temperature(temperature: float, least: float = 0.0) -> float:

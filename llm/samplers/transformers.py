@@ -12,10 +12,10 @@ import numpy as np
 
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError, check_count
-from ada_bandit.uniforms import uniform
+from ada_bandit.uniforms import Stream, uniform
 from llm.errors import DivergedError
 from llm.models import context_length
-from llm.samplers._requests import FIRST_STREAM, check_request, check_room, check_temperature, eos_tokens, make_response
+from llm.samplers._requests import check_request, check_room, check_temperature, eos_tokens, make_response
 from llm.types import Response
 
 __all__ = ["TransformersSampler"]
@@ -28,7 +28,7 @@ class TransformersSampler:
     """Samples from a transformers model in this process.
 
     The token at position t of a response is where the cumulative probabilities first exceed
-    ``uniform(seed, FIRST_STREAM + t, prompt, draw)``. A response is thus a function of the seed,
+    ``uniform(seed, Stream.TOKENS + t, prompt, draw)``. A response is thus a function of the seed,
     its two numbers and the weights; which responses are sampled together changes it only where
     rounding decides between two tokens.
 
@@ -119,7 +119,7 @@ class TransformersSampler:
         rows = np.arange(size)  # of the entries that the model still computes
         live = np.ones(size, dtype=np.bool_)  # those of them that have not ended
         for t in range(self.max_new_tokens):
-            draws = uniform(seed, FIRST_STREAM + t, pairs[rows, 0], pairs[rows, 1])
+            draws = uniform(seed, Stream.TOKENS + t, pairs[rows, 0], pairs[rows, 1])
             tokens[rows, t], logprobs[rows, t] = choose(logits, temperature, draws)
             token = tokens[rows, t]
             ended = live & np.isin(token, self.eos)

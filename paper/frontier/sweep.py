@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ada_bandit.score_model import ScoreModel
 from paper.laws import balance, grpo, pos, training_law
 from paper.results import Context
 from sim.frontier.study import FrontierPlot, place_policies
-from sim.score_model import ScoreModel
+from sim.score_model import Scoring
 from sim.sources import Source
 
 __all__ = ["MODELS", "NOISE", "RULES", "Data", "sweep"]
 
 NOISE = (1.0, 10.0)
 MODELS = tuple(
-    ScoreModel(objective, noise, cost) for objective in ("mean", "log") for cost in (0.0, 10.0) for noise in NOISE
+    ScoreModel(noise, objective, cost) for objective in ("mean", "log") for cost in (0.0, 10.0) for noise in NOISE
 )
 """The settings: what is climbed, how noisy scores are, and what an update costs."""
 RULES = {"grpo": grpo, "pos": pos, "balance": balance}
@@ -33,4 +34,4 @@ def sweep(context: Context) -> Data:
     source = Source(training_law(), "qwen2.5-math-1.5b-base, at least 1 of 16")
     policies = [rule() for rule in RULES.values()]
     prices = 12 if context.quick else 40
-    return Data(tuple(place_policies(policies, source, model, prices=prices) for model in MODELS))
+    return Data(tuple(place_policies(policies, source, Scoring(model), prices=prices) for model in MODELS))

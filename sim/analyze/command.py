@@ -49,7 +49,7 @@ def analyze(
       python -m sim analyze --policy reinforce-ada-balance:rounds=8 --pass-rate 0.1 --json
     """  # noqa: D301 - \b keeps the lines of the examples apart
     rates = pass_rate or list(_PASS_RATES)
-    analyses = [(policy.label, analyze_exactly(policy, rates, **verifier)) for policy in policies]
+    analyses = [(policy.label, analyze_exactly(policy, rates, verifier)) for policy in policies]
     if as_json:
         sys.stdout.write(_to_json(rates, analyses))
         return

@@ -56,7 +56,7 @@ def budget(
     advantage: Annotated[
         str, typer.Option(metavar="NAME", help="Advantage of all methods but bayes; own for each method's own.")
     ] = "leave_one_out",
-    model: Scores,
+    scoring: Scores,
     seed: Annotated[int, typer.Option(min=0, help="Seed of prompts and responses.")] = 0,
     output: Annotated[Output, output_options("budget", " and the figure", "out/budget")],
 ) -> None:
@@ -87,7 +87,7 @@ def budget(
     )
     run_study(
         output,
-        lambda _, advance: compare_budgets(methods, source, setting, model, progress=advance),
+        lambda _, advance: compare_budgets(methods, source, setting, scoring, progress=advance),
         _report,
         write_figures,
         doing="sampling",

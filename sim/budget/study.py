@@ -14,7 +14,6 @@ from ada_bandit import Allocator, Never, Policy, uniform
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.advantages import advantage_from_dict
 from ada_bandit.budgets import BatchBudget
-from ada_bandit.efficiency import noise_pair
 from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.groups import All
 from ada_bandit.laws import Law
@@ -23,11 +22,11 @@ from ada_bandit.objectives import objective_slope
 from ada_bandit.optimal import policy_for_budget
 from ada_bandit.programs.records import to_csv
 from ada_bandit.shared import Allocation, Est, Greedy, Mopps, Neyman
+from ada_bandit.specs import read_policy
 from ada_bandit.uniforms import Stream, fold_seed
 from sim.labels import distinct_labels
 from sim.montecarlo import draw_pass_rates
-from sim.policies import read_policy
-from sim.score_model import ASSUMPTIONS, ScoreModel
+from sim.score_model import ASSUMPTIONS, Scoring
 from sim.sources import Source
 from sim.statistics import SampleMean, sample_mean
 
@@ -48,8 +47,6 @@ METHODS = (
 """The methods that are compared unless told otherwise."""
 
 _TABLES = {"bayes": "gradient", "best-signal": "signal"}
-_ORDER, _KIND = 16, 17
-"""Streams of the order of prompts in an epoch, and of the policy of a prompt in a mix."""
 _BINS = 10
 """Groups of prompts by pass rate, at the most."""
 _SUMMED, _AVERAGED = (0, 1, 2), (3, 4, 2)
@@ -164,7 +161,7 @@ class BudgetComparison:
     """The pass-rate law."""
     setting: BudgetSetting
     """What all methods share."""
-    model: ScoreModel
+    scoring: Scoring
     """The setting of the gradient efficiency."""
     methods: tuple[Method, ...]
     """The methods, with names that differ."""
@@ -188,7 +185,7 @@ class BudgetComparison:
                 "version": ada_bandit.__version__,
                 "source": self.source.to_dict(),
                 **asdict(self.setting),
-                "score_model": self.model.to_dict(),
+                "score_model": self.scoring.to_dict(),
                 "methods": [
                     {
                         "name": method.name,
@@ -226,7 +223,7 @@ class BudgetComparison:
 
 
 def read_methods(
-    texts: Sequence[str], setting: BudgetSetting, law: Law, model: ScoreModel
+    texts: Sequence[str], setting: BudgetSetting, law: Law, scoring: Scoring
 ) -> tuple[list[Method], list[str]]:
     """Read methods and hold each to the total and the bounds of the setting.
 
@@ -236,7 +233,7 @@ def read_methods(
         ``uniform``, ``neyman`` and ``greedy``; a preset or TOML file with a shared budget; ``bayes``
         and ``best-signal``, the best tables of the law for gradient efficiency and for signal, which
         meet the total in expectation.
-    setting, law, model
+    setting, law, scoring
         What the methods are held to.
 
     Returns
@@ -255,7 +252,7 @@ def read_methods(
             methods.append(_shared(text, setting))
             continue
         try:
-            methods.append(_best_tables(text, setting, law, model))
+            methods.append(_best_tables(text, setting, law, scoring))
         except InputError as error:
             notes.append(f"{text} left out: {error}")
     names = [one.label for one in distinct_labels([method.policies[0] for method in methods])]
@@ -297,10 +294,10 @@ def _held(policy: Policy, setting: BudgetSetting) -> BatchBudget:
     raise InputError(msg)
 
 
-def _best_tables(name: str, setting: BudgetSetting, law: Law, model: ScoreModel) -> Method:
+def _best_tables(name: str, setting: BudgetSetting, law: Law, scoring: Scoring) -> Method:
     utility: Any = _TABLES[name]
     blend = policy_for_budget(
-        law, setting.average, model.objective, model.noise_ratio, max_samples=setting.maximum, utility=utility
+        law, setting.average, replace(scoring.model, update_cost=0.0), max_samples=setting.maximum, utility=utility
     )
     low, high = blend.low, blend.high
     if utility == "signal" and setting.advantage != "own":
@@ -332,7 +329,7 @@ def compare_budgets(
     texts: Sequence[str],
     source: Source,
     setting: BudgetSetting | None = None,
-    model: ScoreModel | None = None,
+    scoring: Scoring | None = None,
     *,
     progress: Callable[[int], None] | None = None,
 ) -> BudgetComparison:
@@ -348,7 +345,7 @@ def compare_budgets(
         them, else the first one.
     source
         The pass-rate law.
-    setting, model
+    setting, scoring
         The setting and the score model; the defaults unless given.
     progress
         Called with the number of steps just simulated.
@@ -358,8 +355,8 @@ def compare_budgets(
     InputError
         If a method can't be used.
     """
-    setting, model = setting or BudgetSetting(), model or ScoreModel()
-    methods, notes = read_methods(texts, setting, source.law, model)
+    setting, scoring = setting or BudgetSetting(), scoring or Scoring()
+    methods, notes = read_methods(texts, setting, source.law, scoring)
     if not methods:
         msg = f"nothing to compare: {'; '.join(notes) or 'give at least one method'}"
         raise InputError(msg)
@@ -374,7 +371,7 @@ def compare_budgets(
         draws = uniform(fold_seed(setting.seed, step), Stream.REWARDS, keys[:, None], np.arange(widest))
         correct = draws < rates[keys, None]
         for method, memory, done in zip(methods, memories, taken, strict=True):
-            _take_step(method, memory, keys, correct, rates[keys], setting, model, step, done, step - first)
+            _take_step(method, memory, keys, correct, rates[keys], setting, scoring, step, done, step - first)
             if progress is not None:
                 progress(1)
     names = [method.name for method in methods]
@@ -384,9 +381,9 @@ def compare_budgets(
     )
     visits = np.bincount(np.concatenate(batches[first:]), minlength=setting.pool)
     ends, counts, means = _by_rate(rates, visits, [done.responses for done in taken])
-    notes += _notes(methods, rows, names[reference], setting, model)
+    notes += _notes(methods, rows, names[reference], setting, scoring)
     return BudgetComparison(
-        source, setting, model, tuple(methods), rows, names[reference], ends, counts, means, tuple(notes)
+        source, setting, scoring, tuple(methods), rows, names[reference], ends, counts, means, tuple(notes)
     )
 
 
@@ -396,7 +393,7 @@ def _schedule(setting: BudgetSetting) -> list[IntArray]:
     a_pass = setting.pool // setting.prompts
     wanted = setting.warm_up * a_pass + setting.steps
     for epoch in range(-(-wanted // a_pass)):
-        order = np.argsort(uniform(setting.seed, _ORDER, np.arange(setting.pool), epoch), kind="stable")
+        order = np.argsort(uniform(setting.seed, Stream.ORDER, np.arange(setting.pool), epoch), kind="stable")
         batches += np.split(order[: a_pass * setting.prompts], a_pass)
     return batches[:wanted]
 
@@ -408,7 +405,7 @@ def _take_step(
     correct: BoolArray,
     rates: FloatArray,
     setting: BudgetSetting,
-    model: ScoreModel,
+    scoring: Scoring,
     step: int,
     done: _Steps,
     at: int,
@@ -418,7 +415,7 @@ def _take_step(
     known = keys.tolist()
     kind = None
     if len(method.policies) > 1:
-        kind = (uniform(seed, _KIND, keys, 0) < method.weight).astype(np.int64)
+        kind = (uniform(seed, Stream.KIND, keys, 0) < method.weight).astype(np.int64)
     allocator = Allocator(method.policies, keys.size, seed, history=memory.recall(known), kind=kind)
     while request := allocator.ask():
         allocator.tell(request.ids, correct[request.prompts, request.draws])
@@ -437,15 +434,15 @@ def _take_step(
     # u, and the noise energy of every prompt's update, from the advantages that the allocator gave.
     of_pos, of_neg = np.where(groups.correct, groups.advantages, 0.0), np.where(groups.correct, 0.0, groups.advantages)
     u = of_pos.sum(axis=1) * (1 - rates) - of_neg.sum(axis=1) * rates
-    nu_pos, nu_neg = noise_pair(model.noise_ratio)
+    nu_pos, nu_neg = scoring.model.noise
     energy = nu_pos * (of_pos**2).sum(axis=1) + nu_neg * (of_neg**2).sum(axis=1)
-    slope = objective_slope(model.objective, rates)
+    slope = objective_slope(scoring.model.objective, rates)
     kept = np.maximum(groups.mask.sum(axis=1), 1)
     rows = np.count_nonzero(groups.advantages)
     done.moments[at] = (
         (u * slope).mean(),
         (u**2 + energy).mean(),
-        (spent.sum() + model.update_cost * rows) / keys.size,
+        (spent.sum() + scoring.model.update_cost * rows) / keys.size,
         (u / kept * slope).mean(),
         ((u**2 + energy) / kept**2).mean(),
     )
@@ -512,7 +509,7 @@ def _by_rate(
 
 
 def _notes(
-    methods: Sequence[Method], rows: Sequence[MethodResult], reference: str, setting: BudgetSetting, model: ScoreModel
+    methods: Sequence[Method], rows: Sequence[MethodResult], reference: str, setting: BudgetSetting, scoring: Scoring
 ) -> list[str]:
     epochs = "1 epoch" if setting.warm_up == 1 else f"{setting.warm_up} epochs"
     run = (
@@ -526,7 +523,7 @@ def _notes(
     efficiency = (
         f"efficiency is that of an update per response, relative to {reference}: summed, where every response has the "
         "same weight and a prompt as much as it has responses; or averaged, where every prompt has the same weight. "
-        f"{model.label}, in {ASSUMPTIONS}"
+        f"{scoring.label}, in {ASSUMPTIONS}"
     )
     notes = [run, bounds, efficiency, "standard errors are over steps, for the pool of prompts as it was drawn"]
     if any(method.name in _TABLES for method in methods):

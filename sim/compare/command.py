@@ -28,7 +28,7 @@ def compare(
     prompts: Annotated[int, typer.Option(min=0, help="Prompts a batch.")] = 512,
     batches: Annotated[int, typer.Option(min=0, help="Batches to simulate; 0 gives exact values only.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulation.")] = 0,
-    model: VerifierScores,
+    scoring: VerifierScores,
     output: Annotated[Output, output_options("compare", " and the figures", "out/compare")],
 ) -> None:
     """Compare policies on one law of pass rates: what they cost, what signal they find, what they climb.
@@ -45,7 +45,7 @@ def compare(
     run_study(
         output,
         lambda _, advance: compare_policies(
-            policies, source, prompts=prompts, batches=batches, seed=seed, model=model, progress=advance
+            policies, source, prompts=prompts, batches=batches, seed=seed, scoring=scoring, progress=advance
         ),
         _report,
         write_figures,

@@ -83,11 +83,11 @@ def _weight(comparison: Comparison, figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.4)
     weight_axes, objective_axes = figure.subplots(1, 2)
     rates = _grid(0.005)
-    verifier = comparison.model.verifier
-    weights = [analyze(policy, rates, **verifier).gradient_weight for policy in comparison.policies]
+    verifier = comparison.scoring.verifier
+    weights = [analyze(policy, rates, verifier).gradient_weight for policy in comparison.policies]
     for index, (policy, weight) in enumerate(zip(comparison.policies, weights, strict=True)):
         weight_axes.plot(rates, weight, label=policy.label, **line_style(index))
-        objective = induced_objective(policy, rates, **verifier) - induced_objective(policy, 0.5, **verifier)
+        objective = induced_objective(policy, rates, verifier) - induced_objective(policy, 0.5, verifier)
         objective_axes.plot(rates, objective, **line_style(index))
     references = {"color": GREY, "linewidth": 1.1}
     weight_axes.plot(rates, np.ones_like(rates), **references, linestyle=":", label="mean reward (w = 1)")
@@ -126,7 +126,7 @@ def _bias(comparison: Comparison, figure: Figure) -> None:
     rates = _grid()
     low, high = -0.005, 0.005
     for index, policy in enumerate(comparison.policies):
-        bias = analyze(policy, rates, **comparison.model.verifier).pool_mean_bias
+        bias = analyze(policy, rates, comparison.scoring.verifier).pool_mean_bias
         low, high = min(low, float(bias.min())), max(high, float(bias.max()))
         axes.plot(rates, bias, label=policy.label, **line_style(index))
     margin = 0.06 * (high - low)
@@ -144,7 +144,7 @@ def _responses(comparison: Comparison, figure: Figure) -> None:
     for index, policy in enumerate(comparison.policies):
         axes.plot(
             rates,
-            analyze(policy, rates, **comparison.model.verifier).expected_samples,
+            analyze(policy, rates, comparison.scoring.verifier).expected_samples,
             label=policy.label,
             **line_style(index),
         )

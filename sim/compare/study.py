@@ -17,7 +17,7 @@ from ada_bandit.laws import Law
 from ada_bandit.programs.records import to_csv
 from sim.labels import distinct_labels, first_grpo
 from sim.montecarlo import simulate_law
-from sim.score_model import ASSUMPTIONS, ScoreModel
+from sim.score_model import ASSUMPTIONS, Scoring
 from sim.sources import Source
 from sim.statistics import SampleMean
 
@@ -84,7 +84,7 @@ class Comparison:
     """Seed of the simulation."""
     reference: str
     """What `ComparedPolicy.cost` is a ratio to, in words."""
-    model: ScoreModel
+    scoring: Scoring
     """The setting of the gradient efficiency."""
     efficiency_reference: str
     """What `ComparedPolicy.efficiency_ratio` is a ratio to, in words."""
@@ -99,7 +99,7 @@ class Comparison:
             "prompts": self.prompts,
             "batches": self.batches,
             "seed": self.seed,
-            "score_model": self.model.to_dict(),
+            "score_model": self.scoring.to_dict(),
             "policies": [policy.to_dict() for policy in self.policies],
         }
 
@@ -136,7 +136,7 @@ def compare_policies(
     prompts: int = 512,
     batches: int = 200,
     seed: int = 0,
-    model: ScoreModel | None = None,
+    scoring: Scoring | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Comparison:
     """Compare policies on one pass-rate law.
@@ -153,7 +153,7 @@ def compare_policies(
         Prompts a batch and batches to simulate, each at least 0; 0 for the exact part alone.
     seed
         Seed of the simulation.
-    model
+    scoring
         The setting of the gradient efficiency, and how often the verifier errs: exits, keeps and
         advantages see its rewards, w(p) and biases are held against the truth.
     progress
@@ -169,20 +169,22 @@ def compare_policies(
         raise InputError(msg)
     prompts, batches = check_count("prompts", prompts, 0), check_count("batches", batches, 0)
     policies = distinct_labels(policies)
-    model = model or ScoreModel()
-    averages = [analyze_law(policy, source.law, **model.verifier) for policy in policies]
+    scoring = scoring or Scoring()
+    averages = [analyze_law(policy, source.law, scoring.verifier) for policy in policies]
     baseline = first_grpo(policies)
     grpo = Policy.preset("grpo") if baseline is None else policies[baseline]
     unit, reference = float(_PLAIN), f"{_PLAIN} responses per prompt"
     if baseline is not None:
         unit = averages[baseline]["expected_samples"]
         reference = f"{grpo.label} ({unit:g} responses per prompt)"
-    yardstick = model.efficiency(grpo, source.law).value
+    yardstick = scoring.efficiency(grpo, source.law).value
     rows = []
     for policy, average in zip(policies, averages, strict=True):
-        simulated = _simulate(policy, source.law, prompts, batches, seed, model, progress) if prompts * batches else {}
-        bias, where = _largest_bias(policy, model)
-        efficiency = model.efficiency(policy, source.law).value
+        simulated = (
+            _simulate(policy, source.law, prompts, batches, seed, scoring, progress) if prompts * batches else {}
+        )
+        bias, where = _largest_bias(policy, scoring)
+        efficiency = scoring.efficiency(policy, source.law).value
         rows.append(
             ComparedPolicy(
                 policy=policy.label,
@@ -196,16 +198,16 @@ def compare_policies(
                 extra_responses=prompts * (average["expected_samples"] - policy.n),
                 largest_bias=bias,
                 largest_bias_at=where,
-                weights=tuple(analyze(policy, WEIGHT_RATES, **model.verifier).gradient_weight.tolist()),
+                weights=tuple(analyze(policy, WEIGHT_RATES, scoring.verifier).gradient_weight.tolist()),
                 efficiency=efficiency,
                 efficiency_ratio=efficiency / yardstick if yardstick > 0 else None,
                 simulated=simulated,
             )
         )
     label = f"{grpo.label} ({grpo.budget.max_samples} responses per prompt)"
-    words = f"efficiency per response is relative to {label}; {model.label}, in {ASSUMPTIONS}"
+    words = f"efficiency per response is relative to {label}; {scoring.label}, in {ASSUMPTIONS}"
     notes = (*source.findings(), words, *_verdict(rows, prompts, batches))
-    return Comparison(policies, source, tuple(rows), prompts, batches, seed, reference, model, label, notes)
+    return Comparison(policies, source, tuple(rows), prompts, batches, seed, reference, scoring, label, notes)
 
 
 def _simulate(
@@ -214,11 +216,11 @@ def _simulate(
     prompts: int,
     batches: int,
     seed: int,
-    model: ScoreModel,
+    scoring: Scoring,
     progress: Callable[[int], None] | None,
 ) -> dict[str, SampleMean]:
     options = {"prompts": prompts, "batches": batches, "seed": seed}
-    result = simulate_law(policy, law, **options, **model.verifier, progress=progress)
+    result = simulate_law(policy, law, **options, verifier=scoring.verifier, progress=progress)
     names = {
         "responses": "samples",
         "rounds": "rounds",
@@ -233,10 +235,10 @@ def _simulate(
     }
 
 
-def _largest_bias(policy: Policy, model: ScoreModel) -> tuple[float, float | None]:
+def _largest_bias(policy: Policy, scoring: Scoring) -> tuple[float, float | None]:
     """Return the pool mean's bias where it is largest in size, and the smallest such p."""
     rates = np.linspace(0, 1, _BIAS_GRID)
-    bias = analyze(policy, rates, **model.verifier).pool_mean_bias
+    bias = analyze(policy, rates, scoring.verifier).pool_mean_bias
     size = np.abs(bias)
     if size.max() < 1e-12:  # rounding
         return 0.0, None

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 import ada_bandit
-from ada_bandit import Policy, uniform
+from ada_bandit import Policy, ScoreModel, uniform
 from ada_bandit._types import FloatArray
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.empirical import EmpiricalBayes
 from ada_bandit.errors import InputError, check_count, unknown_name
 from ada_bandit.laws import Beta, Law, Mixture
-from ada_bandit.optimal import solve
+from ada_bandit.optimal import Problem
 from ada_bandit.uniforms import Stream, fold_seed
 from sim.score_model import ASSUMPTIONS
 from sim.sources import Source
@@ -221,8 +221,7 @@ def _between(start: Law, end: Law, share: float) -> Law:
 def _sampler(setting: DriftSetting, noise_ratio: float) -> EmpiricalBayes:
     return EmpiricalBayes(
         _START,
-        objective=setting.objective,
-        noise_ratio=noise_ratio,
+        ScoreModel(noise_ratio, setting.objective),
         samples=setting.samples,
         max_samples=setting.max_samples,
         refit_every=setting.refit_every,
@@ -233,6 +232,7 @@ def _sampler(setting: DriftSetting, noise_ratio: float) -> EmpiricalBayes:
 def _track(
     setting: DriftSetting, noise_ratio: float, laws: Sequence[Law], progress: Callable[[int], None] | None
 ) -> Track:
+    model = ScoreModel(noise_ratio, setting.objective)
     efficiencies: dict[tuple[int, int], float] = {}
     kept: list[Policy] = []
 
@@ -240,13 +240,13 @@ def _track(
         key = id(policy), id(law)
         if key not in efficiencies:
             kept.append(policy)  # as long as it is known by its id
-            efficiencies[key] = gradient_efficiency(policy, law, noise_ratio, setting.objective).value
+            efficiencies[key] = gradient_efficiency(policy, law, model).value
         return efficiencies[key]
 
     # After 0 steps the law is that of the first one.
     after = [laws[0], *laws]
     best = {
-        id(law): solve(law, setting.objective, noise_ratio, setting.samples, setting.max_samples)
+        id(law): Problem(law, model, samples=setting.samples, max_samples=setting.max_samples).best()
         for law in dict.fromkeys(laws)
     }
     optimum = [best[id(law)] for law in after]

@@ -22,7 +22,7 @@ def frontier(
     *,
     more: MorePolicies,
     source: CurveLaw,
-    model: VerifierScores,
+    scoring: VerifierScores,
     presets: Annotated[
         bool, typer.Option("--presets/--no-presets", help="Whether to place every preset beside the given policies.")
     ] = True,
@@ -46,7 +46,7 @@ def frontier(
     run_study(
         output,
         lambda _, advance: place_policies(
-            policies, source, model, max_samples=max_samples, prices=prices, progress=advance
+            policies, source, scoring, max_samples=max_samples, prices=prices, progress=advance
         ),
         _report,
         write_figures,

@@ -75,11 +75,11 @@ def _draw(placed: FrontierPlot, figure: Figure) -> None:
         if mask.any():
             ring: dict[str, Any] = {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.8}
             axes.plot(x[mask], y[mask], color=colour, linestyle="none", zorder=3, clip_on=False, **ring, label=name)
-    priced = placed.model.update_cost > 0
+    priced = placed.scoring.model.update_cost > 0
     axes.set_xlabel("cost per prompt in responses, updates included" if priced else "responses per prompt")
     worth = "GRPO with n = 4: 1" if placed.grpo.utility > 0 else "W^2 / V"
     axes.set_ylabel(f"utility of an update at the best step size ({worth})")
-    axes.set_title(f"{placed.source.label}; {placed.model.label}", color="#333333")
+    axes.set_title(f"{placed.source.label}; {placed.scoring.label}", color="#333333")
     legend(figure, axes)
     _label(
         figure, axes, np.column_stack([x, y]), [point.policy for point in placed.points], np.column_stack([costs, edge])

@@ -15,11 +15,11 @@ from ada_bandit.advantages import GroupMean
 from ada_bandit.efficiency import Efficiency, gradient_efficiency
 from ada_bandit.errors import InputError, check_count
 from ada_bandit.groups import All
-from ada_bandit.optimal import Frontier, frontier, solve
+from ada_bandit.optimal import Frontier, Problem, frontier
 from ada_bandit.presets import preset_names
 from ada_bandit.programs.records import to_csv
 from sim.labels import distinct_labels
-from sim.score_model import ASSUMPTIONS, ScoreModel, has_efficiency
+from sim.score_model import ASSUMPTIONS, Scoring, has_efficiency
 from sim.sources import Source
 
 __all__ = ["FrontierPlot", "PlacedPolicy", "place_policies", "plain_sizes", "presets"]
@@ -55,7 +55,7 @@ class FrontierPlot:
     """The policies, with labels that differ."""
     source: Source
     """The pass-rate law."""
-    model: ScoreModel
+    scoring: Scoring
     """The setting of the gradient efficiency."""
     points: tuple[PlacedPolicy, ...]
     """One a policy, in order."""
@@ -80,7 +80,7 @@ class FrontierPlot:
             "configuration": {
                 "version": ada_bandit.__version__,
                 "source": self.source.to_dict(),
-                "score_model": self.model.to_dict(),
+                "score_model": self.scoring.to_dict(),
                 "max_samples": self.max_samples,
                 "policies": [policy.to_dict() for policy in self.policies],
             },
@@ -112,7 +112,7 @@ def plain_sizes(largest: int) -> tuple[int, ...]:
 def place_policies(
     policies: Sequence[Policy],
     source: Source,
-    model: ScoreModel,
+    scoring: Scoring,
     *,
     max_samples: int = 32,
     prices: int = 40,
@@ -127,7 +127,7 @@ def place_policies(
         left out, and named in the notes.
     source
         The pass-rate law.
-    model
+    scoring
         The setting of the gradient efficiency.
     max_samples
         The most responses of the policies on the frontier; raised to the largest budget among
@@ -153,23 +153,17 @@ def place_policies(
     advance = progress or (lambda _: None)
     efficiencies = []
     for policy in policies:
-        efficiencies.append(model.efficiency(policy, law))
+        efficiencies.append(scoring.efficiency(policy, law))
         advance(1)
-    grpo = model.efficiency(Policy.preset("grpo"), law)
-    options: dict[str, Any] = {
-        "objective": model.objective,
-        "noise_ratio": model.noise_ratio,
-        "max_samples": largest,
-        "update_cost": model.update_cost,
-    }
-    best = solve(law, **options)
-    searched = frontier(law, **options, prices=prices)
+    grpo = scoring.efficiency(Policy.preset("grpo"), law)
+    best = Problem(law, scoring.model, max_samples=largest).best()
+    searched = frontier(law, scoring.model, max_samples=largest, prices=prices)
     # The search need not have come across the optimum, which lies on the frontier.
     at = int(np.searchsorted(searched.costs, best.cost * (1 - 1e-12)))
     new = [] if at < len(searched.costs) and searched.costs[at] < best.cost * (1 + 1e-12) else [best]
     edge = Frontier((*searched.vertices[:at], *new, *searched.vertices[at:]))
     plain = [
-        model.efficiency(Policy(Never(), Rounds(n), n, All(), GroupMean()), law)
+        scoring.efficiency(Policy(Never(), Rounds(n), n, All(), GroupMean()), law)
         for n in plain_sizes(max(8, int(max(one.expected_samples for one in efficiencies))))
     ]
     advance(1)
@@ -191,13 +185,13 @@ def place_policies(
 
     notes = [
         *source.findings(),
-        f"utility is W^2 / V, efficiency is utility over cost; {model.label}, in {ASSUMPTIONS}",
+        f"utility is W^2 / V, efficiency is utility over cost; {scoring.label}, in {ASSUMPTIONS}",
         (
             f"the optimum is the Bayes policy: one response at a time, at most {largest}, with the best advantages and "
             "group"
         ),
     ]
-    if model.false_positive or model.false_negative:
+    if scoring.verifier:
         notes.append("the optimum and the frontier are those of a verifier without errors, the policies are not")
     if any(policy == Policy.preset("bayes") for policy in policies):
         notes.append("the preset bayes is placed with the prior it starts from, Beta(1, 1)")
@@ -206,10 +200,10 @@ def place_policies(
     return FrontierPlot(
         policies=policies,
         source=source,
-        model=model,
+        scoring=scoring,
         points=tuple(point(policy.label, one) for policy, one in zip(policies, efficiencies, strict=True)),
         grpo=point("grpo", grpo),
-        optimum=point("optimum", gradient_efficiency(best.policy, law, *model.scores)),
+        optimum=point("optimum", gradient_efficiency(best.policy, law, scoring.model)),
         max_samples=largest,
         costs=edge.costs,
         utilities=edge.utilities,

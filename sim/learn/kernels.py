@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ada_bandit._kernels import KEEP_STREAM, FloatArray, IntArray, U, UnsignedArray, inlined, kernel, philox
+from ada_bandit._kernels import FloatArray, IntArray, U, UnsignedArray, inlined, kernel, philox
+from ada_bandit.streams import Stream
 
 _LOW = U(0xFFFFFFFF)
 _32 = U(32)
-_REWARDS, _KEEP = U(0), U(KEEP_STREAM)
+_REWARDS, _KEEP = U(Stream.REWARDS), U(Stream.KEEP)
 
 
 @inlined

@@ -13,11 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit import uniform
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.laws import Grid, Law, Mixture
-from ada_bandit.uniforms import fold_seed
+from ada_bandit.uniforms import Stream, fold_seed, uniform
 from sim.learn import kernels
 from sim.logs import RewardLog, read_log
 from sim.montecarlo import draw_pass_rates
@@ -28,8 +27,6 @@ __all__ = ["PROMPT_SETS", "ExactMeans", "LengthModel", "PromptSet", "Prompts", "
 _CURVE = "qwen2.5-math-1.5b-base"
 _LEAST = 1e-6
 """Start pass rates are kept this far from 0 and 1, where a logit has no value."""
-_FEATURES, _ANSWERS = 18, 19
-"""Streams of features, and of what the answers of a class differ by."""
 _TRAIN, _HELD_OUT = 1, 2
 """Parts of a run's seed; the steps are part 0."""
 
@@ -250,14 +247,14 @@ class Task:
         wave = np.cos(np.pi * np.arange(self.skills)[:, None] * (np.arange(self.features) + 0.5) / self.features)
         wave /= np.sqrt((wave**2).sum(axis=1, keepdims=True))
         rank = np.argsort(np.argsort(rates, kind="stable"), kind="stable")
-        own = _normal(seed, _FEATURES, number, np.arange(self.features))
+        own = _normal(seed, Stream.FEATURES, number, np.arange(self.features))
         own -= (own @ wave.T) @ wave
         own *= math.sqrt(1 - self.alignment) / np.sqrt((own**2).sum(axis=1, keepdims=True))
         features = own + math.sqrt(self.alignment) * wave[rank * self.skills // rates.size]
         if self.model == "logistic":
             base = np.stack([np.log(rates / (1 - rates)), np.zeros(rates.size)], axis=1)
             return Prompts(features, base, 1, 1)
-        logits = self.spread * _normal(seed, _ANSWERS, number, np.arange(self.answers))
+        logits = self.spread * _normal(seed, Stream.ANSWERS, number, np.arange(self.answers))
         for part, mass in ((slice(None, self.right), rates), (slice(self.right, None), 1 - rates)):
             inner = -np.sort(-logits[:, part], axis=1)
             logits[:, part] = inner + np.log(mass / np.exp(inner).sum(axis=1))[:, None]

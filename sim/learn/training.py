@@ -31,7 +31,7 @@ from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.memory import PassRateMemory
 from ada_bandit.programs.folders import write_file
-from ada_bandit.tables import Tables, class_advantages
+from ada_bandit.tables import Tables
 from ada_bandit.uniforms import Stream, fold_seed
 from sim.learn import kernels
 from sim.learn.task import ExactMeans, LengthModel, Prompts, Task
@@ -46,8 +46,6 @@ __all__ = [
     "train_sampler",
 ]
 
-_ORDER, _LENGTHS = 16, 20
-"""Streams of the order of prompts in an epoch, and of response lengths."""
 _STEPS = 0
 """The part of a run's seed that its steps have."""
 _BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8
@@ -250,16 +248,14 @@ class Sampler:
     def of(cls, policy: Policy) -> Sampler:
         """Compile a policy."""
         tables = policy.tables
-        keep_pos = np.rint(tables.keep_pos).astype(np.int64)
-        adv_pos, adv_neg = tables.adv_pos[..., None], tables.adv_neg[..., None]
-        if tables.random_split:
-            pos, neg, kept = np.indices((*tables.draws.shape, int(tables.keep.max()) + 1))
-            rows = tables.keep[..., None]
-            possible = (kept <= np.minimum(pos, rows)) & (rows - kept <= neg)
-            kept_pos, kept_neg = np.where(possible, kept, 0), np.where(possible, rows - kept, 0)
-            found = class_advantages(policy, pos, neg, kept_pos, kept_neg)
-            adv_pos, adv_neg = (np.where(possible, np.broadcast_to(one, pos.shape), 0.0) for one in found)
-        adv_pos, adv_neg = (np.ascontiguousarray(one, dtype=np.float64) for one in (adv_pos, adv_neg))
+        # The kernel finds the entries of one cell side by side.
+        splits = (
+            np.atleast_3d(np.moveaxis(one, 0, -1) if tables.random_split else one)
+            for one in (tables.adv_pos, tables.adv_neg)
+        )
+        adv_pos, adv_neg = (np.ascontiguousarray(one) for one in splits)
+        # Where the split is random, the kernel looks at `keep` alone.
+        keep_pos = tables.keep if tables.random_split else tables.keep_pos
         return cls(policy.label, policy.n, tables, keep_pos, adv_pos, adv_neg, policy if tables.shared else None)
 
     def to_bytes(self) -> bytes:
@@ -405,7 +401,7 @@ class _Order:
             epochs = range(self._epoch, self._epoch + -(-self._batch // self._prompts))
             self._epoch = epochs.stop
             number = np.arange(self._prompts)
-            orders = [np.argsort(uniform(self._seed, _ORDER, number, epoch), kind="stable") for epoch in epochs]
+            orders = [np.argsort(uniform(self._seed, Stream.ORDER, number, epoch), kind="stable") for epoch in epochs]
             self._left = np.concatenate(orders)
         taken, self._left = np.split(self._left, [self._batch])
         return taken
@@ -416,7 +412,7 @@ def _counts(
 ) -> dict[str, float]:
     cell = batch.pos, batch.neg
     by_pos, by_neg = batch.by_round.T
-    uniforms = uniform(seed, _LENGTHS, np.arange(len(by_pos))[:, None], np.arange(2))
+    uniforms = uniform(seed, Stream.LENGTHS, np.arange(len(by_pos))[:, None], np.arange(2))
     return {
         "reward": float(laws[:, :right].sum(axis=1).mean()),
         "responses": float(batch.by_round.sum()),

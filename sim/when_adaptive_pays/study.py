@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import ada_bandit
-from ada_bandit import Balance, Never, Policy, Positive, Quota, Rounds
+from ada_bandit import Balance, Never, Policy, Positive, Quota, Rounds, ScoreModel
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.advantages import AdvantageTable, GroupMean, GroupStd, LeaveOneOut, PoolMean
 from ada_bandit.budgets import Stages
@@ -23,7 +23,7 @@ from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError, check_count
 from ada_bandit.groups import All
 from ada_bandit.laws import Law
-from ada_bandit.optimal import solve
+from ada_bandit.optimal import Problem
 from ada_bandit.programs.records import to_csv
 from sim.score_model import ASSUMPTIONS, has_efficiency
 from sim.sources import Source
@@ -281,8 +281,8 @@ class _Moments:
     """W, the parts of V, and those of C, of many policies on one law: ``[policy]`` each."""
 
     def __init__(self, policies: Sequence[Policy], law: Law, objective: str) -> None:
-        quiet = [gradient_efficiency(policy, law, 0.0, objective) for policy in policies]
-        noisy = [gradient_efficiency(policy, law, 1.0, objective, 1.0) for policy in policies]
+        quiet = [gradient_efficiency(policy, law, ScoreModel(0.0, objective)) for policy in policies]
+        noisy = [gradient_efficiency(policy, law, ScoreModel(1.0, objective, 1.0)) for policy in policies]
         self.progress = np.array([one.progress for one in quiet])
         self.spread = np.array([one.noise for one in quiet])
         self.noise = np.array([one.noise for one in noisy]) - self.spread
@@ -365,7 +365,7 @@ def map_efficiency(
         picks = [_first_best(np.where(mask[:, None, None], values, -1.0)) for mask in (~adaptive, adaptive)]
         for i, j in np.ndindex(len(COSTS), len(NOISE)):
             unit = float(yardstick[i, j])
-            bayes, (size, of_fixed) = _bayes(law, objective, NOISE[j], COSTS[i], max_samples)
+            bayes, (size, of_fixed) = _bayes(law, ScoreModel(NOISE[j], objective, COSTS[i]), max_samples)
             fixed, other = (int(pick[i, j]) for pick in picks)
             spots.append(
                 MapPoint(
@@ -396,13 +396,11 @@ def _first_best(values: FloatArray) -> IntArray:
     return np.asarray((values >= values.max(axis=0) * (1 - 1e-9)).argmax(axis=0))
 
 
-def _bayes(
-    law: Law, objective: str, noise_ratio: float, update_cost: float, max_samples: int
-) -> tuple[float, tuple[int, float]]:
+def _bayes(law: Law, model: ScoreModel, max_samples: int) -> tuple[float, tuple[int, float]]:
     """Return the best efficiency of all, and the best fixed number of responses with its efficiency."""
 
     def value(samples: int, max_samples: int) -> float:
-        return solve(law, objective, noise_ratio, samples, max_samples, update_cost=update_cost).value
+        return Problem(law, model, samples=samples, max_samples=max_samples).best().value
 
     fixed = {n: value(n, n) for n in (1, *(n for n in _SIZES if n <= max_samples))}
     size = max(fixed, key=lambda n: fixed[n])

@@ -26,8 +26,8 @@ from llm.config import RunConfig, read_config
 from llm.rollout import Rollouts, fill, prepare
 from llm.types import Response
 from llm.verify import Verifier
+from sim.counts import read_counts
 from sim.logs import RewardLog, read_log
-from sim.sources import read_counts
 from tests.llm.fakes import CoinTask, NamingSampler
 
 ROOT = Path(__file__).resolve().parents[2]

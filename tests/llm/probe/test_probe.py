@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Policy, bayes_policy, uniform
+from ada_bandit import Policy, ScoreModel, bayes_policy, uniform
 from ada_bandit.errors import InputError
 from ada_bandit.fitting import fit_prior
 from ada_bandit.laws import law_from_dict
@@ -370,7 +370,7 @@ def test_noise_ratios_of_enumerable_policies() -> None:
 def test_bayes_policy_takes_the_json(model_prompts: list[PromptScores]) -> None:
     probe = json.loads(json.dumps(summarise(model_prompts).to_dict(), allow_nan=False))
     law = law_from_dict(probe["prior"])
-    policy = bayes_policy(law, noise_ratio=tuple(probe["noise_ratio"]))
+    policy = bayes_policy(law, ScoreModel(noise_ratio=probe["noise_ratio"]))
     assert isinstance(policy, Policy)
     # The law is the fit to the counts, less the pass rates without weight.
     fitted = fit_prior([each.pos for each in model_prompts], [each.neg for each in model_prompts])
@@ -581,7 +581,7 @@ def test_command_writes_json_and_figure(torch: Any, tmp_path: Path, tiny_model_d
     assert told["counts"]["prompts"] == 6
     assert told["counts"]["responses"] == 6 * 16
     assert [row["pos"] + row["neg"] for row in told["prompts"]] == [16] * 6
-    bayes_policy(law_from_dict(told["prior"]), noise_ratio=tuple(told["noise_ratio"]))
+    bayes_policy(law_from_dict(told["prior"]), ScoreModel(noise_ratio=told["noise_ratio"]))
     for text in ("noise_ratio = (", "|phi|^2", "verdict", "the task has 6"):
         assert text in done.output
     again = run(tiny_model_dir, *options, "--json", "--no-figures")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Beta, Never, Policy, Rounds
+from ada_bandit import Beta, Never, Policy, Rounds, ScoreModel
 from ada_bandit.advantages import LeaveOneOut, MaxRL
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
@@ -25,7 +25,7 @@ from sim.budget.figure import write_figures
 from sim.budget.study import METHODS, BudgetComparison, BudgetSetting, compare_budgets, read_methods
 from sim.cli import app
 from sim.montecarlo import draw_pass_rates
-from sim.score_model import ScoreModel
+from sim.score_model import Scoring
 from sim.sources import Source, from_curve
 
 SMALL = BudgetSetting(total=512, prompts=64, pool=128, steps=6)
@@ -69,12 +69,12 @@ def test_a_selection_spends_the_total_where_its_group_size_divides_it() -> None:
 def test_uniform_is_plain_sampling_exactly() -> None:
     law = Beta(0.4, 0.9)
     setting = BudgetSetting(total=4096, prompts=512, pool=512, steps=30, warm_up=0, pilot=0)
-    model = ScoreModel("log", (2.0, 0.5), 1.5)
-    (row,) = compare_budgets(["uniform"], source(law), setting, model).rows
+    model = ScoreModel((2.0, 0.5), "log", 1.5)
+    (row,) = compare_budgets(["uniform"], source(law), setting, Scoring(model)).rows
     # Given the pool of prompts as it was drawn.
     pool = Grid(draw_pass_rates(law, 512, seed=0))
     plain = Policy(Never(), Rounds(8), 8, All(), LeaveOneOut())
-    expected = gradient_efficiency(plain, pool, (2.0, 0.5), "log", 1.5)
+    expected = gradient_efficiency(plain, pool, model)
     for value, exact in (
         (row.progress, expected.progress),
         (row.noise, expected.noise),
@@ -93,10 +93,10 @@ def test_the_best_tables_meet_the_total_and_their_utility_in_expectation() -> No
     law = Grid([0.05, 0.3, 0.9])
     setting = BudgetSetting(total=2048, prompts=256, pool=768, steps=60, warm_up=0)
     model = ScoreModel(noise_ratio=10.0)
-    bayes, signal = compare_budgets(["bayes", "best-signal"], source(law), setting, model).rows
+    bayes, signal = compare_budgets(["bayes", "best-signal"], source(law), setting, Scoring(model)).rows
     pool = Grid(draw_pass_rates(law, 768, seed=0))
-    blend = policy_for_budget(law, 8.0, noise_ratio=10.0)
-    parts = [gradient_efficiency(policy, pool, 10.0) for policy in (blend.low, blend.high)]
+    blend = policy_for_budget(law, 8.0, model)
+    parts = [gradient_efficiency(policy, pool, model) for policy in (blend.low, blend.high)]
     weights = (1 - blend.weight, blend.weight)
     progress = sum(w * part.progress for w, part in zip(weights, parts, strict=True))
     samples = sum(w * part.expected_samples for w, part in zip(weights, parts, strict=True))
@@ -168,9 +168,9 @@ def test_a_law_without_signal_has_no_efficiency_and_no_nan(rate: float, tmp_path
 
 def test_advantages_are_those_of_the_setting_or_their_own() -> None:
     law, methods = Beta(0.3, 1), ["reinforce-ada-est", "best-signal"]
-    (common, table), _ = read_methods(methods, replace(SMALL, total=256), law, ScoreModel())
+    (common, table), _ = read_methods(methods, replace(SMALL, total=256), law, Scoring())
     assert common.policies[0].advantage == table.policies[0].advantage == LeaveOneOut()
-    (own,), _ = read_methods(["reinforce-ada-est"], replace(SMALL, advantage="own"), law, ScoreModel())
+    (own,), _ = read_methods(["reinforce-ada-est"], replace(SMALL, advantage="own"), law, Scoring())
     assert own.policies[0].advantage == MaxRL(power=0.5, eps=1e-3)
 
 

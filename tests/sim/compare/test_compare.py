@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ada_bandit import Beta, Policy, Positive, Rounds
+from ada_bandit import Beta, Policy, Positive, Rounds, ScoreModel
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Grid, Law
 from sim.compare.figure import FIGURES, write_figures
 from sim.compare.study import Comparison, compare_policies
-from sim.score_model import ScoreModel
+from sim.score_model import Scoring
 from sim.sources import Source, from_array
 
 NAMES = ("grpo", "reinforce-ada-pos", "reinforce-ada-balance")
@@ -75,11 +75,11 @@ def test_reference_of_cost() -> None:
 
 
 def test_efficiency_is_relative_to_grpo() -> None:
-    model = ScoreModel("log", (0.5, 4.0), 2.0)
+    model = ScoreModel((0.5, 4.0), "log", 2.0)
     policies = [Policy.preset("reinforce-ada-pos"), Policy.preset("grpo", group_size=8), Policy.preset("rloo")]
-    comparison = compare_policies(policies, source(Beta(0.5, 1)), batches=0, model=model)
+    comparison = compare_policies(policies, source(Beta(0.5, 1)), batches=0, scoring=Scoring(model))
     assert comparison.efficiency_reference == "grpo:group_size=8 (8 responses per prompt)"
-    values = [gradient_efficiency(policy, Beta(0.5, 1), (0.5, 4.0), "log", 2.0).value for policy in policies]
+    values = [gradient_efficiency(policy, Beta(0.5, 1), model).value for policy in policies]
     assert [row.efficiency for row in comparison.rows] == values
     assert [row.efficiency_ratio for row in comparison.rows] == pytest.approx([value / values[1] for value in values])
     without = of_presets(Beta(0.5, 1), "reinforce-ada-pos", prompts=0)

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Beta, uniform
+from ada_bandit import Beta, ScoreModel, uniform
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.empirical import EmpiricalBayes
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Grid, Mixture
-from ada_bandit.optimal import solve
+from ada_bandit.optimal import Problem
 from ada_bandit.uniforms import Stream, fold_seed
 from sim.cli import app
 from sim.empirical_bayes.figure import write_figures
@@ -28,6 +28,7 @@ from sim.empirical_bayes.study import DriftResult, DriftSetting, follow_drift
 from sim.sources import Source, from_curve
 
 SMALL = DriftSetting(noise_ratios=(10.0,), prompts=16, steps=8, runs=2, max_samples=8, refit_every=2)
+MODEL = ScoreModel(noise_ratio=10.0)
 START, END = Source(Beta(1, 3), "the first law"), Source(Beta(3, 1), "the other law")
 
 
@@ -45,7 +46,7 @@ def test_the_shares_are_those_of_a_run_by_hand(drift: str) -> None:
     track = found.tracks[0]
     weights = [0, 0, 0, 0, 1, 1, 1, 1] if drift == "abrupt" else [0, 0, 0, 0, 0.5, 1, 1, 1]
     for index in range(2):
-        sampler = EmpiricalBayes(noise_ratio=10.0, max_samples=8, refit_every=2)
+        sampler = EmpiricalBayes(model=MODEL, max_samples=8, refit_every=2)
         shares = []
         for step, weight in enumerate(weights):
             # A mixture of weight 0 draws the same rates as the law alone.
@@ -59,20 +60,20 @@ def test_the_shares_are_those_of_a_run_by_hand(drift: str) -> None:
                 allocator.tell(request.ids, uniform(seed, 0, request.prompts, request.draws) < rates[request.prompts])
             sampler.observe(allocator)
             assert track.responses[index, step + 1] == allocator.metrics()["responses_per_prompt"]
-            best = solve(law, noise_ratio=10.0, max_samples=8)
+            best = Problem(law, MODEL, max_samples=8).best()
             assert track.optimum_responses[step + 1] == pytest.approx(best.cost)
-            shares.append(gradient_efficiency(sampler.policy, law, 10.0).value / best.value)
+            shares.append(gradient_efficiency(sampler.policy, law, MODEL).value / best.value)
         np.testing.assert_allclose(track.shares[index, 1:], shares, rtol=1e-9)
 
 
 def test_references() -> None:
     track = small().tracks[0]
-    stated = EmpiricalBayes(noise_ratio=10.0, max_samples=8).policy
+    stated = EmpiricalBayes(model=MODEL, max_samples=8).policy
     for step, law in ((0, START.law), (4, START.law), (5, END.law), (8, END.law)):
-        best = solve(law, noise_ratio=10.0, max_samples=8)
-        kept = solve(START.law, noise_ratio=10.0, max_samples=8).policy
-        assert track.not_learning[step] == pytest.approx(gradient_efficiency(stated, law, 10.0).value / best.value)
-        assert track.not_following[step] == pytest.approx(gradient_efficiency(kept, law, 10.0).value / best.value)
+        best = Problem(law, MODEL, max_samples=8).best()
+        kept = Problem(START.law, MODEL, max_samples=8).best().policy
+        assert track.not_learning[step] == pytest.approx(gradient_efficiency(stated, law, MODEL).value / best.value)
+        assert track.not_following[step] == pytest.approx(gradient_efficiency(kept, law, MODEL).value / best.value)
     # Before the first fit nothing has been learned, and the first law's optimum has all of it.
     np.testing.assert_allclose(track.shares[:, :2], track.not_learning[0])
     np.testing.assert_allclose(track.not_following[:5], 1)

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +15,42 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Beta, Policy
+from ada_bandit import Beta, Policy, ScoreModel
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Grid, Law
-from ada_bandit.optimal import solve
+from ada_bandit.optimal import Problem
 from ada_bandit.presets import preset_names
+from ada_bandit.verifier import VerifierNoise
 from sim.cli import app
 from sim.frontier.figure import write_figures
 from sim.frontier.study import FrontierPlot, place_policies, presets
-from sim.score_model import ScoreModel, has_efficiency, parse_noise_ratio
+from sim.score_model import Scoring, has_efficiency, parse_noise_ratio
 from sim.sources import Source
 
 NAMES = ("grpo", "dr-grpo", "reinforce-ada-pos", "reinforce-ada-balance")
 
 
-def of_law(law: Law, model: ScoreModel | None = None, *names: str, **options: Any) -> FrontierPlot:
+def of_law(law: Law, scoring: Scoring | None = None, *names: str, **options: Any) -> FrontierPlot:
     policies = [Policy.preset(name) for name in names or NAMES]
-    return place_policies(policies, Source(law, "law"), model or ScoreModel(), **options)
+    return place_policies(policies, Source(law, "law"), scoring or Scoring(), **options)
 
 
 def run(*arguments: str | Path) -> Any:
     return CliRunner().invoke(app, ["frontier", *(str(one) for one in arguments)], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("model", [ScoreModel(), ScoreModel("log", (0.2, 5.0), 3.0), ScoreModel("pass@4", 30.0, 0.0)])
+@pytest.mark.parametrize("model", [ScoreModel(), ScoreModel((0.2, 5.0), "log", 3.0), ScoreModel(30.0, "pass@4", 0.0)])
 def test_points_are_those_of_the_library(model: ScoreModel) -> None:
     law = Beta(0.5, 1)
-    found = of_law(law, model)
-    best = solve(law, model.objective, model.noise_ratio, update_cost=model.update_cost)
-    grpo = gradient_efficiency(Policy.preset("grpo"), law, model.noise_ratio, model.objective, model.update_cost)
+    found = of_law(law, Scoring(model))
+    best = Problem(law, model).best()
+    grpo = gradient_efficiency(Policy.preset("grpo"), law, model)
     assert found.optimum.efficiency == pytest.approx(best.value, rel=1e-10)
     assert found.optimum.against_optimum == pytest.approx(1, rel=1e-10)
     assert found.optimum.against_frontier == pytest.approx(1, rel=1e-9)
     for name, point in zip(NAMES, found.points, strict=True):
-        exact = gradient_efficiency(Policy.preset(name), law, model.noise_ratio, model.objective, model.update_cost)
+        exact = gradient_efficiency(Policy.preset(name), law, model)
         assert (point.policy, point.responses, point.cost) == (name, exact.expected_samples, exact.cost)
         assert point.utility == pytest.approx(exact.progress**2 / exact.noise)
         assert point.against_grpo == pytest.approx(exact.value / grpo.value)
@@ -62,7 +64,7 @@ def test_points_are_those_of_the_library(model: ScoreModel) -> None:
 
 def test_the_frontier_reaches_as_far_as_the_largest_budget() -> None:
     assert of_law(Beta(1, 1), None, "grpo").max_samples == 32
-    large = place_policies([Policy.preset("grpo", group_size=40)], Source(Beta(1, 1), "law"), ScoreModel())
+    large = place_policies([Policy.preset("grpo", group_size=40)], Source(Beta(1, 1), "law"), Scoring())
     assert large.max_samples == 40
     assert large.points[0].against_frontier is not None
     assert large.points[0].against_frontier <= 1
@@ -78,7 +80,7 @@ def test_a_law_on_which_nothing_moves() -> None:
 
 
 def test_verifier_noise_lowers_the_points_alone() -> None:
-    clean, noisy = (of_law(Beta(1, 1), ScoreModel(false_positive=rate)) for rate in (0.0, 0.1))
+    clean, noisy = (of_law(Beta(1, 1), Scoring(verifier=VerifierNoise(rate))) for rate in (0.0, 0.1))
     np.testing.assert_array_equal(clean.utilities, noisy.utilities)
     assert clean.optimum == noisy.optimum.__class__(
         **vars(noisy.optimum) | {"against_grpo": clean.optimum.against_grpo}
@@ -93,20 +95,20 @@ def test_what_shares_a_budget_is_left_out_and_told() -> None:
     coupled = [policy for policy in policies if not has_efficiency(policy)]
     if not coupled:
         pytest.skip("no preset shares a budget")
-    found = place_policies([Policy.preset("grpo"), *coupled], Source(Beta(1, 1), "law"), ScoreModel())
+    found = place_policies([Policy.preset("grpo"), *coupled], Source(Beta(1, 1), "law"), Scoring())
     assert len(found.points) == 1
     assert f"left out, as they share a budget across the batch: {coupled[0].label}" in found.notes[-1]
     with pytest.raises(InputError, match=f"nothing to place.*{coupled[0].label} share a budget"):
-        place_policies(coupled[:1], Source(Beta(1, 1), "law"), ScoreModel())
+        place_policies(coupled[:1], Source(Beta(1, 1), "law"), Scoring())
 
 
 def test_nothing_to_place() -> None:
     with pytest.raises(InputError, match=r"nothing to place: .*none was given"):
-        place_policies([], Source(Beta(1, 1), "law"), ScoreModel())
+        place_policies([], Source(Beta(1, 1), "law"), Scoring())
 
 
 def test_csv_and_json_say_the_same() -> None:
-    found = of_law(Beta(0.5, 1), ScoreModel("log", 10.0))
+    found = of_law(Beta(0.5, 1), Scoring(ScoreModel(10.0, "log")))
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert [row["policy"] for row in rows] == [*NAMES, "optimum"]
@@ -123,9 +125,9 @@ def test_the_same_policy_twice_keeps_both_points() -> None:
 
 
 @pytest.mark.parametrize("law", [Beta(0.5, 1), Grid([0.3]), Grid([0.0, 1.0])])
-@pytest.mark.parametrize("model", [ScoreModel(), ScoreModel("log", 10.0, 5.0)])
+@pytest.mark.parametrize("model", [ScoreModel(), ScoreModel(10.0, "log", 5.0)])
 def test_figure(law: Law, model: ScoreModel, tmp_path: Path) -> None:
-    paths = write_figures(of_law(law, model, "grpo", *NAMES), tmp_path)
+    paths = write_figures(of_law(law, Scoring(model), "grpo", *NAMES), tmp_path)
     assert [path.name for path in paths] == ["frontier.png", "frontier.svg"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     assert ET.parse(paths[1]).getroot().tag.endswith("svg")  # noqa: S314 - written a line above
@@ -146,17 +148,17 @@ def test_other_noise_ratios_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("make", "message"),
     [
-        ({"objective": "maen"}, "unknown objective 'maen'"),
-        ({"noise_ratio": -2.0}, "got -2.0"),
-        ({"update_cost": math.nan}, "update_cost must be .* got nan"),
-        ({"false_positive": 1.5}, "got 1.5"),
+        (lambda: ScoreModel(objective="maen"), "unknown objective 'maen'"),
+        (lambda: ScoreModel(noise_ratio=-2.0), "got -2.0"),
+        (lambda: ScoreModel(update_cost=math.nan), "update_cost must be .* got nan"),
+        (lambda: VerifierNoise(false_positive=1.5), "got 1.5"),
     ],
 )
-def test_bad_settings_are_told_at_once(options: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_told_at_once(make: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ScoreModel(**options)
+        make()
 
 
 # Command

@@ -20,12 +20,11 @@ from typer.testing import CliRunner
 
 from ada_bandit import Allocator, Balance, Beta, Policy, Rounds, analyze, uniform
 from ada_bandit._types import FloatArray
-from ada_bandit.advantages import GroupMean
+from ada_bandit.advantages import Cell, GroupMean
 from ada_bandit.errors import InputError
 from ada_bandit.groups import Uniform
 from ada_bandit.laws import Grid
 from ada_bandit.presets import PRESETS
-from ada_bandit.tables import class_advantages
 from ada_bandit.uniforms import Stream
 from sim.cli import app
 from sim.learn import kernels
@@ -82,6 +81,16 @@ def naive_laws(prompts: Prompts, weights: FloatArray) -> FloatArray:
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
+def naive_advantages(policy: Policy, pos: int, neg: int, keep_pos: int, keep_neg: int) -> tuple[float, float]:
+    """Ask the policy's own rule about one pool and the group that was drawn from it."""
+    tables = policy.tables
+    counts = [np.array([count]) for count in (pos, neg, keep_pos, keep_neg)]
+    means = [np.array([mean[pos, neg]]) for mean in (tables.mean_keep_pos, tables.mean_keep_neg)]
+    cell = Cell(*counts, *means, np.array([tables.estimate[pos, neg]]), policy.n)
+    of_pos, of_neg = policy.advantage.of_classes(cell)
+    return float(of_pos[0]), float(of_neg[0])
+
+
 def naive_group(policy: Policy, law: FloatArray, right: int, seed: int, prompt: int) -> tuple[int, int, FloatArray]:
     """Sample one prompt response by response; return pos, neg and the sums of advantages by answer."""
     answers: list[int] = []
@@ -106,11 +115,10 @@ def naive_group(policy: Policy, law: FloatArray, right: int, seed: int, prompt: 
         kept = [draw for draw in by_lot if answers[draw] < right][:keep_pos]
         kept += [draw for draw in by_lot if answers[draw] >= right][: rows - keep_pos]
     kept_pos = sum(answers[draw] < right for draw in kept)
-    counts = (np.array([count]) for count in (pos, neg, kept_pos, len(kept) - kept_pos))
-    of_pos, of_neg = class_advantages(policy, *counts)
+    of_pos, of_neg = naive_advantages(policy, pos, neg, kept_pos, len(kept) - kept_pos)
     pull = np.zeros(law.size)
     for draw in kept:
-        pull[answers[draw]] += of_pos[0] if answers[draw] < right else of_neg[0]
+        pull[answers[draw]] += of_pos if answers[draw] < right else of_neg
     return pos, neg, pull
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Beta, Policy
+from ada_bandit import Beta, Policy, ScoreModel
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Grid
-from ada_bandit.optimal import solve
+from ada_bandit.optimal import Problem
 from sim.cli import app
 from sim.sources import Source
 from sim.when_adaptive_pays.figure import write_figures
@@ -59,9 +59,9 @@ def test_spots_are_those_of_the_library() -> None:
     members = [policy for family in found.families for policy in family.policies]
     assert len(found.spots) == len(NOISE) * len(COSTS)
     for spot in found.spots[::5]:
-        setting = (spot.noise_ratio, "log", spot.update_cost)
-        unit = gradient_efficiency(Policy.preset("grpo"), LAW, *setting).value
-        values = {id(policy): gradient_efficiency(policy, LAW, *setting).value / unit for policy in members}
+        setting = ScoreModel(spot.noise_ratio, "log", spot.update_cost)
+        unit = gradient_efficiency(Policy.preset("grpo"), LAW, setting).value
+        values = {id(policy): gradient_efficiency(policy, LAW, setting).value / unit for policy in members}
         for adaptive, value, key in (
             (False, spot.fixed_efficiency, spot.fixed_family),
             (True, spot.adaptive_efficiency, spot.adaptive_family),
@@ -73,9 +73,9 @@ def test_spots_are_those_of_the_library() -> None:
             }
             assert value == pytest.approx(max(rivals.values()), rel=1e-9)
             assert rivals[key] == pytest.approx(value, rel=1e-9)
-        best = solve(LAW, "log", spot.noise_ratio, 1, 8, update_cost=spot.update_cost).value
+        best = Problem(LAW, setting, max_samples=8).best().value
         size = spot.bayes_fixed_size
-        fixed = solve(LAW, "log", spot.noise_ratio, size, size, update_cost=spot.update_cost).value
+        fixed = Problem(LAW, setting, samples=size, max_samples=size).best().value
         assert spot.bayes_efficiency == pytest.approx(best / unit, rel=1e-12)
         assert spot.bayes_fixed_efficiency == pytest.approx(fixed / unit, rel=1e-12)
         # Nothing beats the Bayes policies of its kind.

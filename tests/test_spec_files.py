@@ -8,7 +8,8 @@ import pytest
 
 from ada_bandit import Balance, Policy, Rounds
 from ada_bandit.errors import InputError
-from sim.policies import load_rules, read_policies, read_policy
+from ada_bandit.rule_files import load_rules
+from ada_bandit.specs import read_policies, read_policy
 
 RULES = """
 from __future__ import annotations
@@ -129,7 +130,6 @@ def test_option_that_a_users_rule_lacks(rules: Path) -> None:
         ("raise SystemExit(1)\n", "raised SystemExit on line 1: 1"),
         ("import no_such_module_here\n", "raised ModuleNotFoundError on line 1: No module named"),
         ("x = 1\n", "defines no exit rule"),
-        ("from ada_bandit import exit_rule\n@exit_rule\ndef rloo(pos, neg):\n    return pos > 1\n", "name of a preset"),
         (
             "from ada_bandit import exit_rule\n@exit_rule\ndef positive(pos, neg):\n    return pos > 1\n",
             "can't be used: 'positive' is a built-in rule",
@@ -144,9 +144,15 @@ def test_faulty_rules_file(tmp_path: Path, body: str, message: str) -> None:
 def test_rules_files_that_are_missing_or_collide(tmp_path: Path, rules: Path) -> None:
     with pytest.raises(InputError, match=r"nope\.py' does not exist"):
         load_rules([tmp_path / "nope.py"])
-    other = write(tmp_path, "other.py", RULES)
+    other = write(tmp_path, "other.py", RULES + "# another file\n")
     with pytest.raises(InputError, match="has the name of a rule of another file"):
         load_rules([rules, other])
+
+
+def test_a_rule_of_the_name_of_a_preset_would_never_be_read(tmp_path: Path) -> None:
+    text = "from ada_bandit import exit_rule\n@exit_rule\ndef rloo(pos, neg):\n    return pos > 1\n"
+    with pytest.raises(InputError, match="the rule 'rloo' has the name of a preset; give the function another name"):
+        read_policies(["grpo"], [write(tmp_path, "own.py", text)])
 
 
 @pytest.mark.parametrize(
