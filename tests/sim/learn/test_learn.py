@@ -84,9 +84,11 @@ def naive_laws(prompts: Prompts, weights: FloatArray) -> FloatArray:
 def naive_advantages(policy: Policy, pos: int, neg: int, keep_pos: int, keep_neg: int) -> tuple[float, float]:
     """Ask the policy's own rule about one pool and the group that was drawn from it."""
     tables = policy.tables
-    counts = [np.array([count]) for count in (pos, neg, keep_pos, keep_neg)]
-    means = [np.array([mean[pos, neg]]) for mean in (tables.mean_keep_pos, tables.mean_keep_neg)]
-    cell = Cell(*counts, *means, np.array([tables.estimate[pos, neg]]), policy.n)
+    pool_pos, pool_neg, kept_pos, kept_neg = (np.array([count]) for count in (pos, neg, keep_pos, keep_neg))
+    mean_pos, mean_neg, estimate = (
+        np.array([each[pos, neg]]) for each in (tables.mean_keep_pos, tables.mean_keep_neg, tables.estimate)
+    )
+    cell = Cell(pool_pos, pool_neg, kept_pos, kept_neg, mean_pos, mean_neg, estimate, policy.n)
     of_pos, of_neg = policy.advantage.of_classes(cell)
     return float(of_pos[0]), float(of_neg[0])
 
