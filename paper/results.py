@@ -13,7 +13,7 @@ from paper.claims import Measure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Context", "Result", "gaps"]
+__all__ = ["Context", "ItemResult", "gaps"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Result:
+class ItemResult:
     """What an analysis comes to."""
 
     numbers: Mapping[str, Any]

@@ -31,7 +31,7 @@ from paper.frontier.sweep import sweep as sweep_frontier
 from paper.items import claim_file
 from paper.objective import analysis as objective
 from paper.objective.sweep import sweep as sweep_objective
-from paper.results import Context, Result
+from paper.results import Context, ItemResult
 from paper.table1 import analysis as table1
 from paper.table1.sweep import sweep as sweep_table1
 from paper.table2 import analysis as table2
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ANALYSES", "run", "run_item"]
 
-ANALYSES: Mapping[str, Callable[[Context], Result]] = MappingProxyType(
+ANALYSES: Mapping[str, Callable[[Context], ItemResult]] = MappingProxyType(
     {
         "figure1": lambda context: figure1.analyse(training.main_runs(context)),
         "figure2": lambda _: figure2.analyse(sweep_figure2()),

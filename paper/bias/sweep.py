@@ -11,13 +11,13 @@ from ada_bandit._types import FloatArray
 from ada_bandit.estimators import EstimatorErrors, compare_estimators
 from paper.laws import balance, grpo, pos, training_law
 
-__all__ = ["Data", "sweep"]
+__all__ = ["BaselineErrors", "sweep"]
 
 _POINTS = 199
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class BaselineErrors:
     """Everything that was computed."""
 
     rates: FloatArray
@@ -32,7 +32,7 @@ class Data:
     """Mean squared error of the pool mean over the training law, by rule."""
 
 
-def sweep() -> Data:
+def sweep() -> BaselineErrors:
     """Return the errors by rule."""
     rates = np.linspace(0, 1, _POINTS + 2)[1:-1]
     policies = {"grpo": grpo(), "pos": pos(), "balance": balance(), "seq": Policy.preset("reinforce-ada-seq")}
@@ -47,4 +47,4 @@ def sweep() -> Data:
         covariance[name] = -(product - first * mean) / first
     nodes, weights = training_law().quadrature(66)
     mse = {name: float(weights @ analyze(policy, nodes).pool_mean_mse) for name, policy in policies.items()}
-    return Data(rates, policies, estimators, covariance, mse)
+    return BaselineErrors(rates, policies, estimators, covariance, mse)

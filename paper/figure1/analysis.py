@@ -10,7 +10,7 @@ import numpy as np
 from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import line_style
 from paper.claims import Measure
-from paper.results import Result, gaps
+from paper.results import ItemResult, gaps
 from paper.training import MATCHED, NAMES, RULES, band, matched_to, paired
 from sim.learn.study import Sweep
 
@@ -34,7 +34,7 @@ def early(sweep: Sweep, name: str, rule: str) -> FloatArray:
     return np.asarray(values[:, : max(values.shape[1] // 8, 2)].mean(axis=1))
 
 
-def analyse(sweep: Sweep) -> Result:
+def analyse(sweep: Sweep) -> ItemResult:
     """Return the numbers, measures and the figure."""
     rules = {rule: late(sweep, _SET, rule) for rule in (*RULES, *map(matched_to, MATCHED))}
     first = {rule: early(sweep, _SET, rule) for rule in rules}
@@ -58,7 +58,7 @@ def analyse(sweep: Sweep) -> Result:
         "matched_n": sweep.matched[_SET],
         "responses": {rule: sweep.whole(_SET, rule, "responses").mean / sweep.plan.setting.batch for rule in rules},
     }
-    return Result(numbers, measures, {"figure1": partial(_draw, sweep)})
+    return ItemResult(numbers, measures, {"figure1": partial(_draw, sweep)})
 
 
 def _draw(sweep: Sweep, figure: Figure) -> None:

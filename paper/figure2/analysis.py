@@ -11,7 +11,7 @@ from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
 from paper.figure2.sweep import Curves
 from paper.published import settings
-from paper.results import Result
+from paper.results import ItemResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ __all__ = ["analyse"]
 _NAMES = {"base": "base", "rl": "after RL"}
 
 
-def analyse(curves: dict[str, Curves]) -> Result:
+def analyse(curves: dict[str, Curves]) -> ItemResult:
     """Return the numbers, measures and the figure."""
     setup = settings()
     group, largest_k = setup["group_size"], int(curves["base"].k.max())
@@ -58,7 +58,7 @@ def analyse(curves: dict[str, Curves]) -> Result:
     measures["footnote"] = Measure(f"{mean:.1%}; pass@2 is {curves['base'].fit_pass[1]:.1%}", mean, error, footnote)
     second = float(curves["base"].fit_pass[1])
     numbers = {"models": models, "footnote_pass_at_1": footnote, "base_pass_at_2": second, "most": largest_k}
-    return Result(numbers, measures, {"figure2": partial(_draw, curves)})
+    return ItemResult(numbers, measures, {"figure2": partial(_draw, curves)})
 
 
 def _draw(curves: dict[str, Curves], figure: Figure) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
 from paper.figure1.analysis import late
-from paper.results import Result
+from paper.results import ItemResult
 from paper.training import NAMES
 from sim.learn.study import Sweep
 
@@ -35,7 +35,7 @@ def _gaps(sweeps: dict[str, Sweep]) -> dict[str, dict[str, tuple[float, float]]]
     return gaps
 
 
-def analyse(sweeps: dict[str, Sweep]) -> Result:
+def analyse(sweeps: dict[str, Sweep]) -> ItemResult:
     """Return the numbers, measures and the figure."""
     gaps = _gaps(sweeps)
     total = len(gaps)
@@ -66,7 +66,7 @@ def analyse(sweeps: dict[str, Sweep]) -> Result:
             f"{mean:+.4f} ± {error:.4f} at a third of the step size", mean / error if error > 0 else np.nan, 2.0
         ),
     }
-    return Result(numbers, measures, {"figure3": partial(_draw, gaps)})
+    return ItemResult(numbers, measures, {"figure3": partial(_draw, gaps)})
 
 
 def _draw(gaps: dict[str, dict[str, tuple[float, float]]], figure: Figure) -> None:

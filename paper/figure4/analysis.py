@@ -10,7 +10,7 @@ import numpy as np
 from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import legend, line_style
 from paper.claims import Measure
-from paper.results import Result, gaps
+from paper.results import ItemResult, gaps
 from paper.training import MATCHED, NAMES, RULES, band, matched_to, paired
 from sim.learn.study import Sweep
 
@@ -52,7 +52,7 @@ def _tradeoff(sweep: Sweep, ours: str, theirs: str) -> tuple[FloatArray, FloatAr
     return first, second
 
 
-def analyse(sweep: Sweep) -> Result:
+def analyse(sweep: Sweep) -> ItemResult:
     """Return the numbers, measures and the figure."""
     k = sweep.plan.setting.pass_k
     rules = (*RULES, *map(matched_to, MATCHED))
@@ -75,7 +75,7 @@ def analyse(sweep: Sweep) -> Result:
         "entropy_start": float(sweep.values(_SET, "grpo", "train_entropy")[:, 0].mean()),
         "gap": gaps(measures),
     }
-    return Result(numbers, measures, {"figure4": partial(_draw, sweep)})
+    return ItemResult(numbers, measures, {"figure4": partial(_draw, sweep)})
 
 
 def _draw(sweep: Sweep, figure: Figure) -> None:

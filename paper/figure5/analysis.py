@@ -9,9 +9,9 @@ import numpy as np
 
 from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
-from paper.figure5.sweep import BALANCE, LABELS, Data, Fit, Reading
+from paper.figure5.sweep import BALANCE, LABELS, Dynamics, Fit, Reading
 from paper.published import settings
-from paper.results import Result
+from paper.results import ItemResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ __all__ = ["analyse", "errors_of"]
 _FILTERED = "base, at least 1 of 16"
 
 
-def errors_of(data: Data, fit: Fit) -> dict[str, float]:
+def errors_of(data: Dynamics, fit: Fit) -> dict[str, float]:
     """Return the median absolute relative error of every series along a path, over the steps with all series."""
     steps = data.fitted
     return {
@@ -31,7 +31,7 @@ def errors_of(data: Data, fit: Fit) -> dict[str, float]:
     }
 
 
-def _pooled(data: Data, fit: Fit, names: tuple[str, ...]) -> float:
+def _pooled(data: Dynamics, fit: Fit, names: tuple[str, ...]) -> float:
     """Return the median absolute relative error over several series and all steps."""
     steps = data.fitted
     errors = [np.abs(fit.predicted[name][steps] / data.published[name][steps] - 1) for name in names]
@@ -42,7 +42,7 @@ _LOW, _HIGH = 200, 540
 """Steps between which balance draws more again."""
 
 
-def _rise(data: Data) -> tuple[float, float, float]:
+def _rise(data: Dynamics) -> tuple[float, float, float]:
     """Return the rise of balance's extra responses, the part of prompts short of negatives, and its share's error.
 
     A prompt that is short of negatives has had all rounds. Reading errors are taken as independent.
@@ -57,7 +57,7 @@ def _rise(data: Data) -> tuple[float, float, float]:
     return rise, explained, float(spread) * explained / rise
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: Dynamics) -> ItemResult:
     """Return the numbers, measures and figures."""
     setup = settings()
     prompts, group, size = setup["prompts"], setup["group_size"], setup["round_size"]
@@ -151,7 +151,7 @@ def analyse(data: Data) -> Result:
             f"{explained:,.0f} of {rise:,.0f} responses: {explained / rise:.0%} ± {error:.0%}", explained / rise, error
         ),
     }
-    return Result(
+    return ItemResult(
         numbers, measures, {"figure5": partial(_draw, data), "figure5_readings": partial(_draw_readings, data)}
     )
 
@@ -163,7 +163,7 @@ _LOOKS = {
 }
 
 
-def _draw(data: Data, figure: Figure) -> None:
+def _draw(data: Dynamics, figure: Figure) -> None:
     figure.set_size_inches(9.6, 6.2)
     panels = figure.subplots(2, 3, sharex=True)
     axes: Axes
@@ -183,7 +183,7 @@ def _draw(data: Data, figure: Figure) -> None:
     legend(figure, panels[0, 0])
 
 
-def _draw_readings(data: Data, figure: Figure) -> None:
+def _draw_readings(data: Dynamics, figure: Figure) -> None:
     figure.set_size_inches(9.6, 3.9)
     axes, mean = figure.subplots(1, 2)
     for index, (reading, values) in enumerate(data.misfit.items()):

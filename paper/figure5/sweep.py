@@ -20,7 +20,7 @@ from ada_bandit.laws import Law
 from paper.laws import balance, base_law, between, pos, rl_law, spread, training_law
 from paper.published import column, settings
 
-__all__ = ["BALANCE", "LABELS", "Data", "Fit", "Published", "Reading", "feasible", "series_of", "sweep"]
+__all__ = ["BALANCE", "LABELS", "Dynamics", "Fit", "Published", "Reading", "feasible", "series_of", "sweep"]
 
 LABELS = {
     "extra_pos": "extra responses, pos",
@@ -75,7 +75,7 @@ class Fit:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class Dynamics:
     """Everything that was computed."""
 
     steps: FloatArray
@@ -171,7 +171,7 @@ def _values(published: Published, step: int, names: Sequence[str]) -> dict[str, 
     return {name: float(published[name][step]) for name in names if np.isfinite(published[name][step])}
 
 
-def sweep() -> Data:
+def sweep() -> Dynamics:
     """Return the feasibility of every reading, and the fits of every path under the reading that is feasible."""
     setup = settings()
     prompts, group, size = setup["prompts"], setup["group_size"], setup["round_size"]
@@ -217,7 +217,7 @@ def sweep() -> Data:
     weight = np.linspace(0, 1, 51)
     ends = start["base, at least 1 of 16"], start["RL, at least 1 of 16"]
     line = {name: (1 - weight) * ends[0][name] + weight * ends[1][name] for name in LABELS} | {"weight": weight}
-    return Data(steps, published, misfit, misfit_pos, reading, bounds, start, line, fits)
+    return Dynamics(steps, published, misfit, misfit_pos, reading, bounds, start, line, fits)
 
 
 def _mixture(published: Published, low: Law, high: Law, reading: Reading, prompts: int) -> Fit:

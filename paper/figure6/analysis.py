@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ada_bandit.programs.figures import legend, line_style
 from paper.claims import Measure
 from paper.figure1.analysis import late
-from paper.results import Result, gaps
+from paper.results import ItemResult, gaps
 from paper.training import NAMES, RULES, SETS, band, paired
 from sim.learn.study import Sweep
 
@@ -20,7 +20,7 @@ __all__ = ["analyse"]
 _TITLES = {"all": "at least 1 of 16", "moderate": "moderate: 1-5 of 16", "hard": "hard: 1-2 of 16"}
 
 
-def analyse(sweep: Sweep) -> Result:
+def analyse(sweep: Sweep) -> ItemResult:
     """Return the numbers, measures and the figure."""
     rewards = {name: {rule: late(sweep, name, rule) for rule in RULES} for name in SETS}
     gains = {name: one["balance"] - one["grpo"] for name, one in rewards.items()}
@@ -39,7 +39,7 @@ def analyse(sweep: Sweep) -> Result:
         "relative": {name: float(gain.mean()) for name, gain in relative.items()},
         "gap": gaps(measures),
     }
-    return Result(numbers, measures, {"figure6": partial(_draw, sweep)})
+    return ItemResult(numbers, measures, {"figure6": partial(_draw, sweep)})
 
 
 def _draw(sweep: Sweep, figure: Figure) -> None:

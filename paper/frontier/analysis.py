@@ -9,8 +9,8 @@ import numpy as np
 
 from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
-from paper.frontier.sweep import MODELS, NOISE, RULES, Data
-from paper.results import Result
+from paper.frontier.sweep import MODELS, NOISE, RULES, FrontierPlots
+from paper.results import ItemResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ __all__ = ["analyse"]
 _NAMES = {"grpo": "GRPO, n = 4", "pos": "pos", "balance": "balance"}
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: FrontierPlots) -> ItemResult:
     """Return the numbers, measures and the figure."""
     settings: list[dict[str, Any]] = []
     for model, plot in zip(MODELS, data.plots, strict=True):
@@ -78,10 +78,10 @@ def analyse(data: Data) -> Result:
         "dear-updates": Measure(both(dear), min(dear)),
         "near-optimal": Measure(f"{min(nearest):.2f} to {max(nearest):.2f} of the optimum", min(nearest)),
     }
-    return Result(numbers, measures, {"frontier": partial(_draw, data)})
+    return ItemResult(numbers, measures, {"frontier": partial(_draw, data)})
 
 
-def _draw(data: Data, figure: Figure) -> None:
+def _draw(data: FrontierPlots, figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.2)
     panels = figure.subplots(1, 2)
     for axes, objective in zip(panels, ("mean", "log"), strict=True):

@@ -11,7 +11,7 @@ from sim.frontier.study import FrontierPlot, place_policies
 from sim.score_model import Scoring
 from sim.sources import Source
 
-__all__ = ["MODELS", "NOISE", "RULES", "Data", "sweep"]
+__all__ = ["MODELS", "NOISE", "RULES", "FrontierPlots", "sweep"]
 
 NOISE = (1.0, 10.0)
 MODELS = tuple(
@@ -23,15 +23,15 @@ RULES = {"grpo": grpo, "pos": pos, "balance": balance}
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class FrontierPlots:
     """A trace for each of `MODELS`."""
 
     plots: tuple[FrontierPlot, ...]
 
 
-def sweep(context: Context) -> Data:
+def sweep(context: Context) -> FrontierPlots:
     """Return the plots."""
     source = Source(training_law(), "qwen2.5-math-1.5b-base, at least 1 of 16")
     policies = [rule() for rule in RULES.values()]
     prices = 12 if context.quick else 40
-    return Data(tuple(place_policies(policies, source, Scoring(model), prices=prices) for model in MODELS))
+    return FrontierPlots(tuple(place_policies(policies, source, Scoring(model), prices=prices) for model in MODELS))

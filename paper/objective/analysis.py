@@ -10,8 +10,8 @@ import numpy as np
 from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
-from paper.objective.sweep import Data
-from paper.results import Result
+from paper.objective.sweep import Objectives
+from paper.results import ItemResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ _AT = (0.02, 0.1, 0.5, 0.9)
 _NAMES = {"grpo": "GRPO", "pos": "pos", "balance": "balance", "dr-grpo": "Dr. GRPO"}
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: Objectives) -> ItemResult:
     """Return the numbers, measures and the figure."""
 
     def at(values: FloatArray, rate: float) -> float:
@@ -54,10 +54,10 @@ def analyse(data: Data) -> Result:
         "unbiased": Measure(f"largest difference {data.unbiased_miss:.0e}", data.unbiased_miss, reference=0.0),
         "calibrated": Measure(f"largest difference {data.calibrated_miss:.0e}", data.calibrated_miss, reference=0.0),
     }
-    return Result(numbers, measures, {"objective": partial(_draw, data)})
+    return ItemResult(numbers, measures, {"objective": partial(_draw, data)})
 
 
-def _draw(data: Data, figure: Figure) -> None:
+def _draw(data: Objectives, figure: Figure) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     figure.set_size_inches(9.6, 4.4)

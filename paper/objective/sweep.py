@@ -12,14 +12,14 @@ from ada_bandit.advantages import Unbiased
 from ada_bandit.calibration import calibrate
 from paper.laws import balance, grpo, pos
 
-__all__ = ["Data", "sweep"]
+__all__ = ["Objectives", "sweep"]
 
 _LARGE = Rounds(256, 2)
 _POINTS = 400
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class Objectives:
     """Everything that was computed."""
 
     rates: FloatArray
@@ -38,7 +38,7 @@ class Data:
     """Largest |w - (1 - q^K)/p| of advantages calibrated to the truncated log p."""
 
 
-def sweep() -> Data:
+def sweep() -> Objectives:
     """Return weights and objectives by policy."""
     rates = np.linspace(0, 1, _POINTS + 1)[1:-1]
     policies = {"grpo": grpo(), "dr-grpo": Policy.preset("dr-grpo"), "pos": pos(), "balance": balance()}
@@ -56,4 +56,4 @@ def sweep() -> Data:
     calibrated = calibrate(balance(), "truncated-log", Beta(1, 1)).policy
     miss = np.abs(analyze(calibrated, inner).gradient_weight - (1 - (1 - inner) ** max_samples) / inner).max()
     limit = ((1 - rates) / rates + rates / (1 - rates)) / 2
-    return Data(rates, weights, objectives, limit, large, float(max(misses)), float(miss))
+    return Objectives(rates, weights, objectives, limit, large, float(max(misses)), float(miss))

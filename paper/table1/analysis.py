@@ -10,8 +10,8 @@ import numpy as np
 from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure, sign_test
-from paper.results import Result
-from paper.table1.sweep import Data
+from paper.results import ItemResult
+from paper.table1.sweep import Order
 from paper.training import NAMES, SETS, paired
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _counted(gaps: FloatArray, what: str) -> Measure:
     return Measure(text, float(gaps.mean()), wins=wins, losses=losses)
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: Order) -> ItemResult:
     """Return the numbers, measures and the figure."""
     accuracy, average = data.accuracy, data.average
     pairs = [
@@ -68,10 +68,10 @@ def analyse(data: Data) -> Result:
         "gain": {name: float(values.mean()) for name, values in gains.items()},
         "gain_error": {name: float(values.std(ddof=1) / np.sqrt(values.size)) for name, values in gains.items()},
     }
-    return Result(numbers, measures, {"table1": partial(_draw, data, gains)})
+    return ItemResult(numbers, measures, {"table1": partial(_draw, data, gains)})
 
 
-def _draw(data: Data, gains: dict[str, FloatArray], figure: Figure) -> None:
+def _draw(data: Order, gains: dict[str, FloatArray], figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.4)
     axes, ours = figure.subplots(1, 2, width_ratios=(3, 2))
     at = np.arange(len(data.models))

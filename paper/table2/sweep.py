@@ -9,7 +9,7 @@ import numpy as np
 from ada_bandit._types import FloatArray
 from paper.published import column, rows, settings
 
-__all__ = ["RULES", "Data", "Times", "solve_times", "sweep"]
+__all__ = ["RULES", "StepCosts", "Times", "solve_times", "sweep"]
 
 RULES = ("pos", "balance")
 """The adaptive rules, in the order of every array."""
@@ -33,7 +33,7 @@ class Times:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class StepCosts:
     """Everything that was computed."""
 
     extra: FloatArray
@@ -75,7 +75,7 @@ def solve_times(seconds: FloatArray, responses: FloatArray, rounds: FloatArray) 
     return Times(float(each), float(wait), float(fixed), shares, waiting)
 
 
-def sweep() -> Data:
+def sweep() -> StepCosts:
     """Return the times of both models, with the reading error of Figure 5 propagated."""
     setup = settings()
     prompts, group, size = setup["prompts"], setup["group_size"], setup["round_size"]
@@ -106,4 +106,4 @@ def sweep() -> Data:
             name: np.percentile([getattr(one, name) for one in drawn], [2.5, 97.5])
             for name in ("each", "wait", "fixed")
         }
-    return Data(extra, responses(extra)[1:] / plain, plain, seconds, times, bands)
+    return StepCosts(extra, responses(extra)[1:] / plain, plain, seconds, times, bands)

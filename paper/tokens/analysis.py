@@ -9,7 +9,7 @@ import numpy as np
 
 from ada_bandit.programs.figures import legend, line_style
 from paper.claims import Measure
-from paper.results import Result, gaps
+from paper.results import ItemResult, gaps
 from paper.training import MATCHED, NAMES, RULES, matched_to, paired
 from sim.learn.study import AXES, Axis, Sweep
 
@@ -28,7 +28,7 @@ _UNITS = {
 _SCALE = {"steps": 1.0, "responses": 1e3, "tokens": 1e6, "time": 1e6}
 
 
-def analyse(sweep: Sweep) -> Result:
+def analyse(sweep: Sweep) -> ItemResult:
     """Return the numbers, measures and the figure."""
     rules = (*RULES, *map(matched_to, MATCHED))
     at: dict[str, dict[str, float]] = {}
@@ -47,7 +47,7 @@ def analyse(sweep: Sweep) -> Result:
         "gap": gaps(measures),
         "lengths": sweep.plan.setting.to_dict()["lengths"],
     }
-    return Result(numbers, measures, {"tokens": partial(_draw, sweep)})
+    return ItemResult(numbers, measures, {"tokens": partial(_draw, sweep)})
 
 
 def _draw(sweep: Sweep, figure: Figure) -> None:

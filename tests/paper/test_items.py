@@ -25,7 +25,7 @@ from paper.figure5.sweep import Reading, feasible, series_of
 from paper.items import EXACT, ITEMS, claim_file
 from paper.laws import balance, base_law, between, grpo, pos, spread
 from paper.published import column, rows, settings
-from paper.results import Context, Result
+from paper.results import Context, ItemResult
 from paper.run import ANALYSES
 from paper.table2.sweep import mean_extra, solve_times
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @cache
-def found(name: str) -> Result:
+def found(name: str) -> ItemResult:
     return ANALYSES[name](Context(Path("unused"), quick=True))
 
 

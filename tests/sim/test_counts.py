@@ -19,16 +19,6 @@ from sim.sources import (
 Write = Callable[[str, str], Path]
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def put(name: str, text: str) -> Path:
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return put
-
-
 def test_csv(write: Write) -> None:
     path = write("a.csv", "prompt_id,mean_response_tokens,correct,total\na,9.5,0,4\nb,3,4,4\n,,,\nc,,2.0,8\n")
     counts = read_counts(path)

@@ -31,16 +31,6 @@ ROLLOUTS = "smollm2-reasoning-gym"
 Write = Callable[[str, str], Path]
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def put(name: str, text: str) -> Path:
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return put
-
-
 def grid(law: object) -> Grid:
     assert isinstance(law, Grid)
     return law

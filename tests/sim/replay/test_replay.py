@@ -42,16 +42,6 @@ PAIRS = Policy(rule=Positive(1), budget=Rounds(2, 2), group_size=2, name="pairs"
 LONGER = replace(PAIRS, budget=Rounds(2, 3), name="longer")
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def put(name: str, text: str) -> Path:
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return put
-
-
 def rewards(*rows: Sequence[float | None], tokens: Sequence[Sequence[float]] | None = None) -> RewardLog:
     flat = np.array([math.nan if value is None else value for row in rows for value in row], dtype=np.float64)
     spent = None if tokens is None else np.array([value for row in tokens for value in row], dtype=np.float64)
