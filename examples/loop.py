@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from ada_bandit import Allocator, Policy, fold_seed
+from ada_bandit import Allocator, Policy
+from ada_bandit.uniforms import fold_seed
 
 CHARACTERS = "0123456789+="
 RESPONSE = 3  # digits of a sum

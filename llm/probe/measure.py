@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ada_bandit import fold_seed
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_count
 from ada_bandit.programs.folders import write_file, write_text
 from ada_bandit.programs.records import plain, to_json
+from ada_bandit.uniforms import fold_seed
 from llm.config import RunConfig
 from llm.loss import collate, token_statistics
 from llm.models import choose_device, load_model

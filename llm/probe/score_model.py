@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ada_bandit import fold_seed, uniform
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.memory import fit_prior
 from ada_bandit.programs.records import plain
+from ada_bandit.uniforms import fold_seed, uniform
 
 __all__ = [
     "SKETCH",

@@ -15,11 +15,10 @@ from scipy.optimize import brentq
 from scipy.stats import binom, t
 from typer.testing import CliRunner
 
-from ada_bandit import fold_seed
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError
 from ada_bandit.programs.rollouts import RolloutLine
-from ada_bandit.uniforms import REWARDS, uniform
+from ada_bandit.uniforms import REWARDS, fold_seed, uniform
 from llm.cli import app
 from llm.evaluate import evaluate_task, mean_interval, pass_at_k, summarize
 from llm.types import Prompt

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Policy, bayes_policy, fold_seed, uniform
+from ada_bandit import Policy, bayes_policy
 from ada_bandit.errors import InputError
 from ada_bandit.laws import law_from_dict
 from ada_bandit.memory import fit_prior
+from ada_bandit.uniforms import fold_seed, uniform
 from llm.cli import app
 from llm.config import RunConfig
 from llm.probe.measure import ScoreGradients, run_probe, score_prompt
