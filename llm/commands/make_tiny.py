@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from ada_bandit.programs.console import open_console, print_plain, progress
-from llm.commands.errors import plain_run_errors
+from llm.commands.errors import command
 from llm.tiny import make_tiny as train_tiny
 
 __all__ = ["make_tiny"]
 
 
-@plain_run_errors
+@command
 def make_tiny(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the model; it must not be there yet.")] = Path(
         "models/tiny"

@@ -10,14 +10,14 @@ import typer
 from ada_bandit.errors import InputError
 from ada_bandit.programs.console import open_console, print_plain
 from ada_bandit.programs.folders import make_folder
-from llm.commands.errors import plain_run_errors
+from llm.commands.errors import command
 from llm.histories import read_run, to_arms
 from llm.run_figures import draw_runs
 
 __all__ = ["plot"]
 
 
-@plain_run_errors
+@command
 def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of runs.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the figures go.")] = Path("out/plot"),

@@ -13,21 +13,8 @@ from rich.table import Table
 
 from ada_bandit.programs.console import open_console, print_plain
 from ada_bandit.programs.rollouts import RolloutLine, RolloutLog
-from llm.commands.errors import plain_run_errors
-from llm.commands.sampling import (
-    BatchOption,
-    ConfigOption,
-    DtypeOption,
-    LengthOption,
-    ModelArgument,
-    PromptsOption,
-    SamplerOption,
-    SeedOption,
-    TaskOption,
-    TemperatureOption,
-    run_rollouts,
-    sampling_config,
-)
+from llm.commands.errors import command
+from llm.commands.sampling import ModelArgument, PromptsOption, Sampling, run_rollouts
 from llm.rollout import Rollouts
 
 __all__ = ["rollout"]
@@ -36,20 +23,14 @@ _EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _HEADS = ("0", "to 1/4", "to 1/2", "to 3/4", "below 1", "1")
 
 
-@plain_run_errors
+@command
 def rollout(
+    *,
     model: ModelArgument,
+    sampling: Sampling,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The log, one JSON line a prompt.", show_default=False)],
-    task: TaskOption = None,
-    config: ConfigOption = None,
     samples: Annotated[int, typer.Option(min=1, help="Responses to each prompt.")] = 32,
     prompts: PromptsOption = None,
-    sampler: SamplerOption = None,
-    temperature: TemperatureOption = None,
-    max_new_tokens: LengthOption = None,
-    dtype: DtypeOption = None,
-    batch_size: BatchOption = None,
-    seed: SeedOption = None,
     texts: Annotated[
         Path | None,
         typer.Option(
@@ -66,9 +47,7 @@ def rollout(
       python -m llm rollout models/smollm2 --config llm/configs/smollm2-reasoning-gym.toml --out rollouts.jsonl
       python -m sim replay rollouts.jsonl
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    changes = (sampler, temperature, max_new_tokens, dtype, batch_size, seed)
-    run = sampling_config(model, task, config, *changes)
-    log, rollouts, first_error = run_rollouts(run, samples, prompts, out, texts)
+    log, rollouts, first_error = run_rollouts(sampling.run_config(model), samples, prompts, out, texts)
     _print(log, rollouts, first_error)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from ada_bandit.programs.console import open_console, print_notes, print_plain, progress
 from llm.commands.config_options import SetOption, fields_help
-from llm.commands.errors import plain_run_errors
+from llm.commands.errors import command
 from llm.commands.step_line import StepLine
 from llm.config import RunConfig, parse_changes, read_config
 from llm.processes import end_with
@@ -20,7 +20,7 @@ __all__ = ["train"]
 
 
 @fields_help({"Fields of CONFIG and their defaults, the paper's where it states one:": RunConfig})
-@plain_run_errors
+@command
 def train(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The run's TOML file; ready ones lie in llm/configs.")

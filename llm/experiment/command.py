@@ -17,7 +17,7 @@ from ada_bandit.programs.folders import make_folder, write_results
 from ada_bandit.programs.machine import available_cores
 from ada_bandit.programs.records import to_json
 from llm.commands.config_options import SetOption, fields_help
-from llm.commands.errors import plain_run_errors
+from llm.commands.errors import command
 from llm.config import parse_changes
 from llm.experiment.figure import write_figures
 from llm.experiment.jobs import Failure, command_of, folder_lock, run_jobs
@@ -28,7 +28,7 @@ __all__ = ["experiment"]
 
 
 @fields_help({"Fields of CONFIG and their defaults:": ExperimentConfig, "Fields of [arms.NAME]:": ArmConfig})
-@plain_run_errors
+@command
 def experiment(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="The experiment's TOML file; ready ones lie in llm/configs.")

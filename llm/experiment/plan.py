@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from ada_bandit.errors import InputError, unknown_name
 from ada_bandit.programs.folders import write_text
 from ada_bandit.programs.records import to_json
-from ada_bandit.specs import read_step_policy
+from ada_bandit.step_specs import read_step_policy
 from llm.config import RunConfig, Section, change_table, config_problem, read_table, to_config
 
 __all__ = [

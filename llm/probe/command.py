@@ -14,18 +14,8 @@ from ada_bandit.programs.console import escape, new_table, open_console, print_n
 from ada_bandit.programs.folders import make_folder, write_results
 from ada_bandit.programs.options import FiguresOption, JsonOption
 from ada_bandit.programs.records import to_json
-from llm.commands.errors import plain_run_errors
-from llm.commands.sampling import (
-    BatchOption,
-    ConfigOption,
-    LengthOption,
-    ModelArgument,
-    SamplerOption,
-    SeedOption,
-    TaskOption,
-    TemperatureOption,
-    sampling_config,
-)
+from llm.commands.errors import command
+from llm.commands.sampling import ExactSampling, ModelArgument
 from llm.logs import run_metadata
 from llm.probe.figure import write_figure
 from llm.probe.measure import Probe, run_probe
@@ -33,11 +23,11 @@ from llm.probe.measure import Probe, run_probe
 __all__ = ["probe"]
 
 
-@plain_run_errors
+@command
 def probe(
+    *,
     model: ModelArgument,
-    task: TaskOption = None,
-    config: ConfigOption = None,
+    sampling: ExactSampling,
     prompts: Annotated[int, typer.Option(min=1, help="How many prompts of the task: the first ones.")] = 45,
     samples: Annotated[int, typer.Option(min=2, help="Responses to each prompt.")] = 48,
     parameters: Annotated[
@@ -48,11 +38,6 @@ def probe(
             "projection of every linear layer's gradient), or a regular expression on their names.",
         ),
     ] = "all",
-    sampler: SamplerOption = None,
-    temperature: TemperatureOption = None,
-    max_new_tokens: LengthOption = None,
-    batch_size: BatchOption = None,
-    seed: SeedOption = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for probe.json, the figure, and what is kept of each prompt.")
     ] = Path("out/probe"),
@@ -69,7 +54,7 @@ def probe(
       python -m llm probe out/tiny --task llm/configs/tiny-add.toml
       python -m llm probe out/smollm2 --config llm/configs/smollm2.toml --parameters last-layer --prompts 30
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    run = sampling_config(model, task, config, sampler, temperature, max_new_tokens, None, batch_size, seed)
+    run = sampling.run_config(model)
     folder = make_folder(out)
     measured = run_probe(run, folder, prompts=prompts, samples=samples, parameters=parameters, progress=progress)
     text = to_json(measured.to_dict() | {"metadata": run_metadata(run)})

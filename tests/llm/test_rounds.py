@@ -10,7 +10,8 @@ import pytest
 from ada_bandit import Allocator, Policy
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
-from ada_bandit.specs import read_policy, read_step_policy
+from ada_bandit.specs import read_policy
+from ada_bandit.step_specs import read_step_policy
 from llm.distributed import World
 from llm.rounds import StepSample, sample_step
 from llm.types import Prompt

@@ -172,7 +172,7 @@ def test_compare_tells_the_efficiency(tmp_path: Path) -> None:
     [
         (["--objective", "loog"], "unknown objective 'loog'; did you mean 'log'?"),
         (["--noise-ratio", "x"], "a noise ratio is written as one number"),
-        (["--update-cost", "nan"], "update_cost must be a finite number in [0, inf]; got nan"),
+        (["--update-cost", "nan"], "update_cost must be a finite number in [0, inf); got nan"),
     ],
 )
 def test_settings_of_the_efficiency_are_checked(arguments: list[str], message: str, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Policy, ScoreModel, bayes_policy, uniform
+from ada_bandit import Policy, ScoreModel, bayes_policy
 from ada_bandit.errors import InputError
 from ada_bandit.fitting import fit_prior
 from ada_bandit.laws import law_from_dict
-from ada_bandit.uniforms import fold_seed
+from ada_bandit.uniforms import fold_seed, uniform
 from llm.cli import app
 from llm.config import RunConfig
 from llm.probe.measure import ScoreGradients, run_probe, score_prompt

@@ -185,7 +185,7 @@ def test_the_command_prints_json_alone(tmp_path: Path) -> None:
     [
         (["--objective", "pass@x"], "unknown objective 'pass@x'"),
         (["--noise-ratio", "1;2"], "got '1;2'"),
-        (["--update-cost", "-1"], "update_cost must be a finite number in [0, inf]; got -1.0"),
+        (["--update-cost", "-1"], "update_cost must be a finite number in [0, inf); got -1.0"),
         (["--no-presets"], "nothing to place"),
     ],
 )
