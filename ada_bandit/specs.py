@@ -14,8 +14,8 @@ Every program and adapter reads its policies here, so that one text means one po
     of 4 unless set.
 ``mixed``, ``mixed:rounds=2``
     The same for a rule that was loaded before (`ada_bandit.rule_files.load_rules`).
-``empirical-bayes``, ``empirical-bayes:noise_ratio=10,samples=4``
-    `ada_bandit.empirical.EmpiricalBayes`, where a run is to be driven (`read_step_policy`).
+
+`ada_bandit.step_specs` reads what drives a run in the same words.
 """
 
 from __future__ import annotations
@@ -29,26 +29,18 @@ from pathlib import Path
 from typing import Any
 
 from ada_bandit.budgets import Rounds
-from ada_bandit.empirical import EmpiricalBayes
 from ada_bandit.errors import AdaBanditError, InputError, preview, unknown_name
-from ada_bandit.laws import law_from_dict
-from ada_bandit.memory import PassRateMemory
-from ada_bandit.optimal import ProblemOptions
 from ada_bandit.policy import COMMON, PRESETS, AnyPolicy, Blend, Policy, policy_from_toml
 from ada_bandit.rule_files import first_line, load_rules
 from ada_bandit.rules import UserRule
-from ada_bandit.score_model import ScoreModel
-from ada_bandit.steps import StepPolicy, as_step_policy
 
-__all__ = ["Spec", "read_policies", "read_policy", "read_step_policy"]
+__all__ = ["Spec", "option_value", "read_policies", "read_policy", "split_options"]
 
 Spec = str | Path | Mapping[str, Any] | AnyPolicy
 """A policy as people write it; a table is ``{preset, options…}``, ``{file}``, or a whole policy."""
 
 _BUDGET = {"samples": 8, "rounds": 4, "group_size": 4}
 """What a rule without a budget gets."""
-_LEARNING = "empirical-bayes"
-_MODEL = ("noise_ratio", "objective", "update_cost")
 
 
 def read_policies(
@@ -56,6 +48,10 @@ def read_policies(
 ) -> list[AnyPolicy]:
     """Run rules files, then read every policy (see `read_policy`)."""
     known = load_rules(rules)
+    for name in known:
+        if name in PRESETS:
+            msg = f"the rule {name!r} has the name of a preset; give the function another name"
+            raise InputError(msg)
     return [read_policy(spec, known, group_size) for spec in specs]
 
 
@@ -98,63 +94,6 @@ def read_policy(spec: Spec, rules: Mapping[str, UserRule] | None = None, group_s
     return _compiled(_from_text(str(spec), rules or {}, group_size), str(spec))
 
 
-def read_step_policy(
-    spec: Spec | StepPolicy,
-    memory: PassRateMemory | None = None,
-    rules: Mapping[str, UserRule] | None = None,
-    group_size: int | None = None,
-) -> StepPolicy:
-    """Read what a run asks for its allocators: a policy as in `read_policy`, or one that learns.
-
-    Parameters
-    ----------
-    spec
-        As in `read_policy`; or ``empirical-bayes`` with options, ``{empirical_bayes = {options…}}``, or a step policy.
-    memory
-        What is remembered of prompts; nothing unless given.
-    rules, group_size
-        As in `read_policy`; a learned policy keeps at most `group_size` responses where it does not state it.
-
-    Raises
-    ------
-    InputError
-        If it names no policy, or an option can't be used.
-    """
-    if isinstance(spec, StepPolicy):
-        return as_step_policy(spec, memory)
-    options: dict[str, Any] | None = None
-    if isinstance(spec, str) and spec.partition(":")[0] == _LEARNING:
-        _, colon, text = spec.partition(":")
-        options = {key: _value(value) for key, value in _pairs(spec, text if colon else "")}
-    elif isinstance(spec, Mapping) and "empirical_bayes" in spec:
-        inner = spec["empirical_bayes"]
-        if len(spec) > 1 or not isinstance(inner, Mapping):
-            others = sorted(set(spec) - {"empirical_bayes"})
-            msg = (
-                f"{{empirical_bayes = {{…}}}} takes a table of options and no other key; got {others or preview(inner)}"
-            )
-            raise InputError(msg)
-        options = dict(inner)
-    if options is None:
-        return as_step_policy(read_policy(spec, rules, group_size), memory)
-    if group_size is not None:
-        options.setdefault("group_size", group_size)
-    return _learning(options, memory)
-
-
-def _learning(options: Mapping[str, Any], memory: PassRateMemory | None) -> EmpiricalBayes:
-    known = ("prior", *_MODEL, *ProblemOptions.__annotations__, "refit_every", "window")
-    for key in options:
-        if key not in known:
-            raise unknown_name(f"option of {_LEARNING}", key, known)
-    # TOML and JSON have lists where a pair is wanted.
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    model = ScoreModel(**{key: values.pop(key) for key in _MODEL if key in values})
-    if "prior" in values:
-        values["prior"] = law_from_dict(values["prior"])
-    return EmpiricalBayes(model=model, memory=memory, **values)
-
-
 def _compiled(policy: AnyPolicy, spec: str) -> AnyPolicy:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a rule may print; standard output may have to be JSON
@@ -188,10 +127,10 @@ def _from_text(text: str, rules: Mapping[str, UserRule], group_size: int | None)
     name, colon, rest = text.partition(":")
     if name in PRESETS:
         defaults = {**COMMON, **PRESETS[name].options}
-        pairs = _pairs(text, rest if colon else "")
+        pairs = split_options(text, rest if colon else "")
         return _preset(name, {key: _like(defaults.get(key, 0), key, value) for key, value in pairs}, group_size)
     if name in rules:
-        return _from_rule(rules[name], text, _pairs(text, rest if colon else ""), group_size)
+        return _from_rule(rules[name], text, split_options(text, rest if colon else ""), group_size)
     if name.lower().endswith(".py"):
         return _from_rules_file(name, rest if colon else "", text, group_size)
     if text.lower().endswith(".toml") or Path(text).is_file():
@@ -216,7 +155,7 @@ def _preset(name: str, options: dict[str, Any], group_size: int | None) -> Polic
 
 
 def _from_rule(rule: UserRule, text: str, pairs: Sequence[tuple[str, str]], group_size: int | None) -> Policy:
-    values = {key: _value(value) for key, value in pairs}
+    values = {key: option_value(value) for key, value in pairs}
     sizes = _BUDGET if group_size is None else _BUDGET | {"group_size": group_size}
     # An option of the rule comes before a part of the budget of the same name.
     sizes = sizes | {key: values.pop(key) for key in _BUDGET if key in values and key not in rule.defaults}
@@ -246,7 +185,7 @@ def _from_rules_file(path: str, rest: str, text: str, group_size: int | None) ->
         raise unknown_name(f"rule of {path!r}", name, own)
     # The same rule is called the same, wherever its file lies.
     label = f"{name}:{options}" if options else name
-    return _from_rule(own[name], label, _pairs(text, options), group_size)
+    return _from_rule(own[name], label, split_options(text, options), group_size)
 
 
 def _from_file(path: Path, rules: Mapping[str, UserRule]) -> AnyPolicy:
@@ -263,8 +202,14 @@ def _from_file(path: Path, rules: Mapping[str, UserRule]) -> AnyPolicy:
     return policy if policy.name else replace(policy, name=path.stem)
 
 
-def _pairs(text: str, options: str) -> list[tuple[str, str]]:
-    """Split ``key=value,key=value``."""
+def split_options(text: str, options: str) -> list[tuple[str, str]]:
+    """Split ``key=value,key=value``; `text` is the whole of what was written, for messages.
+
+    Raises
+    ------
+    InputError
+        If it has another form, or a key stands twice.
+    """
     pairs: list[tuple[str, str]] = []
     for part in options.split(",") if options or text.endswith(":") else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -295,7 +240,7 @@ def _like(default: Any, key: str, text: str) -> Any:
         raise InputError(msg) from None
 
 
-def _value(text: str) -> Any:
+def option_value(text: str) -> Any:
     """Read an option without a known kind: a number or a truth value where it is one, else text."""
     if text in {"true", "false"}:
         return text == "true"

@@ -19,9 +19,10 @@ import numpy as np
 from ada_bandit import Allocator, Balance, Beta, Policy, Rounds, analyze, uniform
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.optimal import frontier, solve
+from ada_bandit.programs.machine import available_cores
 from ada_bandit.shared import greedy_counts
 from ada_bandit.uniforms import uniform_rows
-from sim.montecarlo import available_cores, draw_pass_rates, simulate
+from sim.montecarlo import draw_pass_rates, simulate
 
 PROMPTS = 1_000_000
 CORES = available_cores()

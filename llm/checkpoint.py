@@ -8,42 +8,33 @@ step `s` is what a run needs to compute step `s` next: `s` steps are behind it.
 from __future__ import annotations
 
 import json
-import math
-import os
+import pickle
 import re
 import shutil
+import sys
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError, check_count
+from ada_bandit.programs.folders import force, write_file
+from llm.errors import CheckpointError
 from llm.types import Response
 
-__all__ = [
-    "MAY_CHANGE",
-    "Checkpoint",
-    "CheckpointError",
-    "Checkpoints",
-    "force",
-    "write_file",
-    "write_text",
-]
+__all__ = ["MAY_CHANGE", "Checkpoint", "Checkpoints"]
 
 MAY_CHANGE = ("train.steps", "train.tokens", "checkpoint", "log", "eval")
 """Parts of a config that may differ when a run is resumed: no step's result depends on them."""
 
 _NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
-_ROUND = "round.npz"
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile)
-
-
-class CheckpointError(AdaBanditError, RuntimeError):
-    """A checkpoint can't be saved, or none of those that are there can be read."""
+_STATE, _ROUND = "state.pt", "round.pt"
+_DAMAGED = (EOFError, RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, *_DAMAGED)
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,7 @@ class Checkpoint:
     path: Path
     """Its folder, with what `write` of `Checkpoints.save` put there."""
     state: dict[str, Any]
-    """What was passed as `state`: tuples have become lists, arrays are arrays again."""
+    """What was passed as `state`: the same types and values."""
 
 
 class Checkpoints:
@@ -94,8 +85,8 @@ class Checkpoints:
         write
             Writes the model, the optimizer and whatever else is large into the folder it is given.
         state
-            The rest: nested dicts with text or whole numbers as keys, lists, numbers, text, None,
-            NumPy arrays and responses.
+            The rest: nested dicts with text or whole numbers as keys, lists, tuples, numbers, text,
+            None, NumPy arrays and responses.
 
         Returns
         -------
@@ -114,12 +105,10 @@ class Checkpoints:
             _delete(partial)
             partial.mkdir(parents=True)
             write(partial)
-            packed = _Packed()
-            plain = packed.pack(state)
-            with (partial / "state.npz").open("wb") as file:
-                np.savez(file, **packed.arrays())
+            with (partial / _STATE).open("wb") as file:
+                _write_state(file, state)
             sizes = {each.relative_to(partial).as_posix(): each.stat().st_size for each in _files(partial)}
-            document = {"step": step, "config": self.config, "files": sizes, "state": plain}
+            document = {"step": step, "config": self.config, "files": sizes}
             (partial / "state.json").write_text(json.dumps(document), encoding="utf-8")
             _force_tree(partial)
             if path.exists():
@@ -143,18 +132,18 @@ class Checkpoints:
         CheckpointError
             If there are checkpoints, but none can be read.
         """
-        found = self._found()
-        for step, path in sorted(found.items(), reverse=True):
+        complete = self._found()
+        for step, path in sorted(complete.items(), reverse=True):
             try:
                 config, state = _read(path, step)
             except _UNREADABLE as error:
-                self._say(f"the checkpoint {str(path)!r} can't be read and is passed over: {error}")
+                self._say(f"the checkpoint {str(path)!r} can't be read and is passed over: {_first_line(error)}")
                 continue
             self._check_config(path, config)
             return Checkpoint(step, path, state)
-        if found:
+        if complete:
             msg = (
-                f"none of the {len(found)} checkpoints in {str(self.folder)!r} can be read. Bring back a good copy, "
+                f"none of the {len(complete)} checkpoints in {str(self.folder)!r} can be read. Bring back a good copy, "
                 "or start the run anew in another folder"
             )
             raise CheckpointError(msg)
@@ -186,12 +175,9 @@ class Checkpoints:
         if path is None:
             msg = f"step {step} does not start at a checkpoint of {str(self.folder)!r}; save one before its rounds"
             raise ProtocolError(msg)
-        packed = _Packed()
-        plain = json.dumps({"number": number, "payload": packed.pack(payload)})
-        text = np.frombuffer(plain.encode(), dtype=np.uint8)
         file = path / _ROUND
         with self._saving(_beside(file, "partial")):
-            write_file(file, lambda opened: np.savez(opened, json=text, **packed.arrays()))
+            write_file(file, lambda opened: _write_state(opened, {"number": number, "payload": payload}))
 
     def load_round(self, step: int) -> dict[str, Any] | None:
         """Return the payload that `save_round` saved last for a step; None where there is none that can be read."""
@@ -199,11 +185,10 @@ class Checkpoints:
         if not file.exists():
             return None
         try:
-            arrays = _load(file)
-            document = json.loads(arrays["json"].tobytes())
-            payload: dict[str, Any] = _unpack(document["payload"], arrays)
+            payload: dict[str, Any] = _read_state(file)["payload"]
         except _UNREADABLE as error:
-            self._say(f"the rounds in {str(file)!r} can't be read, so the step is sampled from its start: {error}")
+            reason = _first_line(error)
+            self._say(f"the rounds in {str(file)!r} can't be read, so the step is sampled from its start: {reason}")
             return None
         return payload
 
@@ -213,19 +198,19 @@ class Checkpoints:
 
     def _found(self) -> dict[int, Path]:
         """Return the complete checkpoints by their steps."""
-        found: dict[int, Path] = {}
+        complete: dict[int, Path] = {}
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             match = _NAME.fullmatch(path.name)
             # One that was about to be replaced counts where a kill came before its replacement was there.
-            if match and not (match[2] and int(match[1]) in found):
-                found[int(match[1])] = path
-        return found
+            if match and not (match[2] and int(match[1]) in complete):
+                complete[int(match[1])] = path
+        return complete
 
     def _prune(self, step: int) -> None:
         # A later one can only be one that couldn't be read when the run was resumed: it must not push this one out.
-        found = self._found()
-        for old in sorted(each for each in found if each <= step)[: -self.keep]:
-            path = found[old]
+        complete = self._found()
+        for old in sorted(each for each in complete if each <= step)[: -self.keep]:
+            path = complete[old]
             # A kill while a folder is deleted must not leave half of it under the name of a complete one.
             aside = _beside(path, "partial")
             _delete(aside)
@@ -262,8 +247,8 @@ class Checkpoints:
             of_disk = isinstance(error, (OSError, RuntimeError)) or type(error).__name__ == "SafetensorError"
             if isinstance(error, AdaBanditError) or not of_disk:
                 raise
-            found = self._found()
-            kept = f"the checkpoint of step {max(found)} is untouched" if found else "there is no checkpoint yet"
+            complete = self._found()
+            kept = f"the checkpoint of step {max(complete)} is untouched" if complete else "there is no checkpoint yet"
             msg = (
                 f"can't save into {str(self.folder)!r}: {error}; {kept}. Free space there or give another folder, "
                 "then resume"
@@ -271,43 +256,8 @@ class Checkpoints:
             raise CheckpointError(msg) from error
 
 
-def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file so that a kill leaves the old one or the new one, never a part.
-
-    Parameters
-    ----------
-    path
-        The file, which is replaced.
-    write
-        Writes the contents into the open file it is given.
-    """
-    partial = _beside(path, "partial")
-    with partial.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    force(path.parent)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file as `write_file` does."""
-    write_file(path, lambda file: file.write(text.encode()))
-
-
-def force(path: Path) -> None:
-    """Have the system write a file's contents, or a folder's names, to disk."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
 def _print_warning(text: str) -> None:
-    from llm.options import console
-
-    console(stderr=True).print(f"warning: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    print(f"warning: {text}", file=sys.stderr)
 
 
 def _beside(path: Path, ending: str) -> Path:
@@ -337,75 +287,57 @@ def _read(path: Path, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
         msg = f"it says to be of step {document['step']}"
         raise ValueError(msg)
     for name, size in document["files"].items():
-        found = (path / name).stat().st_size
-        if found != size:
-            msg = f"{name} has {found} bytes in place of {size}"
+        actual = (path / name).stat().st_size
+        if actual != size:
+            msg = f"{name} has {actual} bytes in place of {size}"
             raise ValueError(msg)
-    return document["config"], _unpack(document["state"], _load(path / "state.npz"))
+    return document["config"], _read_state(path / _STATE)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    # NumPy, given a path, leaves the file open where it is damaged.
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return dict(arrays)
+def _write_state(file: IO[bytes], state: Mapping[str, Any]) -> None:
+    import torch
+
+    _check_storable(state)
+    torch.save(state, file)
 
 
-class _Packed:
-    """A nested value as JSON and a few long arrays: many short ones would be slow to store one by one.
+def _read_state(path: Path) -> Any:
+    """Read what `_write_state` wrote; nothing but what `_check_storable` lets through is made of the file."""
+    import torch
 
-    What JSON lacks is an object with one key: ``#array`` (type, first entry and shape within the
-    long array of that type), ``#items`` (a dict whose keys aren't all text) and ``#response``.
-    """
+    # torch looks at no checksum.
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        msg = f"{damaged} has another CRC than it was written with"
+        raise ValueError(msg)
+    array = np.zeros(0)
+    made_by = (Response, np.ndarray, np.dtype, bytes, array.__reduce__()[0], array.sum().__reduce__()[0])
+    kinds = {type(np.dtype(kind)) for kind in "?bhilqBHILQefdU"}
+    with torch.serialization.safe_globals([*made_by, *kinds]):
+        return torch.load(path, weights_only=True)
 
-    def __init__(self) -> None:
-        self._parts: dict[str, list[Any]] = {}
-        self._sizes: dict[str, int] = {}
 
-    def arrays(self) -> dict[str, Any]:
-        """Return the long arrays by their type."""
-        return {kind: np.concatenate(parts) for kind, parts in self._parts.items()}
-
-    def pack(self, value: Any) -> Any:
-        """Return what JSON can hold of `value`; its arrays are kept back."""
-        if isinstance(value, Response):
-            return {"#response": [self.pack(getattr(value, each.name)) for each in fields(Response)]}
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
-            return {"#array": self._add(value)}
-        if isinstance(value, np.generic):
-            return self.pack(value.item())
-        if isinstance(value, Mapping) and all(isinstance(key, str) and key[:1] != "#" for key in value):
-            return {key: self.pack(each) for key, each in value.items()}
-        if isinstance(value, Mapping):
-            return {"#items": [[self.pack(key), self.pack(each)] for key, each in value.items()]}
-        if isinstance(value, (list, tuple)):
-            return [self.pack(each) for each in value]
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
+def _check_storable(value: Any) -> None:
+    if type(value) is dict:
+        for key, each in value.items():
+            _check_storable(key)
+            _check_storable(each)
+    elif type(value) in {list, tuple}:
+        for each in value:
+            _check_storable(each)
+    elif not (
+        value is None
+        or type(value) in {bool, int, float, str, Response}
+        or (isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufU")
+    ):
         msg = f"a state holds dicts, lists, numbers, text, None, responses and arrays of numbers or text; got {value!r}"
         raise InputError(msg)
 
-    def _add(self, array: Any) -> list[Any]:
-        kind = array.dtype.newbyteorder("=").str[1:]
-        first = self._sizes.get(kind, 0)
-        self._parts.setdefault(kind, []).append(array.ravel())
-        self._sizes[kind] = first + array.size
-        return [kind, first, list(array.shape)]
 
-
-def _unpack(value: Any, arrays: Mapping[str, Any]) -> Any:
-    """Undo `_Packed.pack`."""
-    if isinstance(value, list):
-        return [_unpack(each, arrays) for each in value]
-    if not isinstance(value, dict):
-        return value
-    if "#response" in value:
-        return Response(*_unpack(value["#response"], arrays))
-    if "#items" in value:
-        return dict(_unpack(value["#items"], arrays))
-    if "#array" in value:
-        kind, first, shape = value["#array"]
-        return arrays[kind][first : first + math.prod(shape)].reshape(shape).copy()
-    return {key: _unpack(each, arrays) for key, each in value.items()}
+def _first_line(error: Exception) -> str:
+    # torch explains at length how to read a file by other means.
+    return str(error).strip().partition("\n")[0]
 
 
 def _fixed(config: Mapping[str, Any]) -> dict[str, Any]:

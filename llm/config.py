@@ -19,6 +19,7 @@ __all__ = [
     "ModelConfig",
     "RunConfig",
     "SamplerConfig",
+    "Section",
     "TaskConfig",
     "TrainConfig",
     "change_table",
@@ -35,11 +36,13 @@ Natural = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A table of a config: unknown keys are refused, and nothing changes after it was read."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """The model that is trained."""
 
     path: str = Field(description="Directory of the model: config.json, weights and tokenizer.")
@@ -59,7 +62,7 @@ class ModelConfig(_Section):
     system: str = Field("", description="System message of the chat template; none when empty.")
 
 
-class TaskConfig(_Section):
+class TaskConfig(Section):
     """Prompts and the score of a response."""
 
     kind: Literal["digits", "reasoning-gym", "jsonl", "python"] = Field(
@@ -119,7 +122,7 @@ class TaskConfig(_Section):
         return self
 
 
-class SamplerConfig(_Section):
+class SamplerConfig(Section):
     """How responses are sampled."""
 
     kind: Literal["transformers", "vllm", "uniform"] = Field(
@@ -146,7 +149,7 @@ class SamplerConfig(_Section):
     )
 
 
-class TrainConfig(_Section):
+class TrainConfig(Section):
     """The update: PPO-clip on the groups that the policy keeps."""
 
     steps: Positive = Field(600, description="Steps of the run.")
@@ -183,7 +186,7 @@ class TrainConfig(_Section):
         return self
 
 
-class EvalConfig(_Section):
+class EvalConfig(Section):
     """Evaluation in the run; its responses count towards no budget."""
 
     every: Natural = Field(
@@ -202,7 +205,7 @@ class EvalConfig(_Section):
         return self
 
 
-class CheckpointConfig(_Section):
+class CheckpointConfig(Section):
     """Checkpoints."""
 
     every: Natural = Field(50, description="Steps between checkpoints, also after the last; 0: only after the last.")
@@ -212,21 +215,22 @@ class CheckpointConfig(_Section):
     )
 
 
-class LogConfig(_Section):
+class LogConfig(Section):
     """Logs beside metrics.jsonl, which is always written."""
 
     tensorboard: bool = Field(default=False, description="Write TensorBoard files as well.")
     responses: Natural = Field(0, description="Responses of each step that are written to responses.jsonl.")
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """A training run."""
 
     seed: Natural = Field(0, description="Seed of everything that is left to chance.")
     policy: str | dict[str, Any] = Field(
         "reinforce-ada-balance",
-        description="A preset's name, a policy's TOML file, {preset = NAME, its options}, a whole policy as in its "
-        "file, or {empirical_bayes = {its options}}.",
+        description="A preset (also NAME:key=value,...), a policy's TOML file, a Python file with an exit rule "
+        "(FILE.py:RULE), {preset = NAME, its options}, a whole policy as in its file, or {empirical_bayes = {its "
+        "options}}.",
     )
     memory: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="Decay of a memory of each prompt's pass rate, for policies that look at it; 0: no memory."
@@ -307,8 +311,8 @@ def config_for(
     table = read_table(where)
     if config is None:
         table = {"task": table.get("task", table)}
-    given = {name: value for name, value in changes.items() if value is not None}
-    return to_config(change_table(table, {"model.path": str(model)} | given, where), where)
+    chosen = {name: value for name, value in changes.items() if value is not None}
+    return to_config(change_table(table, {"model.path": str(model)} | chosen, where), where)
 
 
 def change_table(table: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:

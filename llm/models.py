@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ada_bandit.errors import InputError
-from llm.checkpoint import force
+from ada_bandit.programs.folders import force
 from llm.config import ModelConfig
 from llm.types import Prompt
 

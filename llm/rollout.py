@@ -1,42 +1,29 @@
-"""Logged responses: rewards and tokens of k responses to each prompt of a task, as `sim` reads them.
-
-A log is a file of lines, one a prompt, written in the order of the prompts; what it was made with
-stands in a file beside it. A run that was killed goes on where the log ends.
-"""
+"""Responses to the prompts of a task, sampled and scored batch by batch, as the commands need them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
-from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError
+from ada_bandit.programs.folders import force
+from ada_bandit.programs.rollouts import RolloutLine, RolloutLog
 from ada_bandit.uniforms import fold_seed
-from llm.checkpoint import force, write_text
 from llm.config import RunConfig
-from llm.types import Prompt, Response, Sampler
+from llm.models import choose_device, context_length, encode_all, load_tokenizer
+from llm.samplers.make import make_sampler
+from llm.tasks import load_task
+from llm.types import Progress, Prompt, Response, Sampler, no_progress
 from llm.verify import Scores, Verifier, sample_and_score, verifier_for
 
-__all__ = [
-    "PromptLine",
-    "RolloutLog",
-    "Rollouts",
-    "fill",
-    "prepare",
-    "read_lines",
-    "rollout_settings",
-    "sampler_and_verifier",
-]
+__all__ = ["Rollouts", "fill", "prepare", "rollout_settings", "sample_batches", "sampler_and_verifier"]
 
 _SEED = 0x726F6C6C
 """Tells a log's sampling seed from those of a run with the same seed."""
@@ -44,200 +31,8 @@ _EDGE = 1 << 20
 """Bytes at either end of a file of weights that tell it from another of its size."""
 
 
-@dataclass(frozen=True, eq=False)
-class PromptLine:
-    """The responses to one prompt."""
-
-    prompt_id: str
-    """The prompt's key."""
-    family: str
-    """Its family."""
-    rewards: FloatArray
-    """`[response]` Rewards; NaN without a score."""
-    tokens: tuple[int, ...]
-    """`[response]` Tokens."""
-    truncated: int
-    """Responses cut at the length limit."""
-
-    @property
-    def correct(self) -> int:
-        """Responses with a reward above 0.5."""
-        return int((self.rewards > 0.5).sum())
-
-    @property
-    def scored(self) -> int:
-        """Responses with a score."""
-        return int((~np.isnan(self.rewards)).sum())
-
-    def to_json(self) -> str:
-        """Return the line, without its end."""
-        rewards = [None if math.isnan(each) else int(each) if each == int(each) else each for each in self.rewards]
-        row = {"prompt_id": self.prompt_id, "family": self.family, "rewards": rewards, "tokens": list(self.tokens)}
-        return json.dumps(row | {"truncated": self.truncated}, ensure_ascii=False)
-
-
-class RolloutLog:
-    """A log that lines are added to.
-
-    Parameters
-    ----------
-    path
-        Its file; ``path.meta.json`` holds what it was made with.
-    settings
-        What its lines depend on, as plain values. A log of other settings is refused.
-    metadata
-        Versions and the like, noted when the log is new.
-    texts
-        File for the responses' texts, one line a prompt; None for no such file.
-
-    Raises
-    ------
-    InputError
-        If what is there can't be gone on with.
-    """
-
-    def __init__(
-        self, path: Path, settings: Mapping[str, Any], metadata: Mapping[str, Any], texts: Path | None = None
-    ) -> None:
-        self.path, self.texts = path, texts
-        meta = meta_path(path)
-        plain = json.loads(json.dumps(settings))
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if meta.exists():
-                self._check(_read_settings(meta), plain)
-            elif path.exists():
-                msg = (
-                    f"{str(path)!r} is there, but not {meta.name}, which says what it was made with; move it away, or "
-                    "give another file"
-                )
-                raise InputError(msg)
-            else:
-                write_text(meta, json.dumps({"settings": plain} | dict(metadata), indent=2) + "\n")
-            path.touch()
-            _keep_lines(path)
-            self.lines = read_lines(path)
-            self._keep_texts()
-        except OSError as error:
-            msg = f"the log {str(path)!r} can't be written: {error.strerror}; give another file"
-            raise InputError(msg) from error
-
-    def append(self, lines: Sequence[PromptLine], texts: Sequence[str] = ()) -> None:
-        """Add lines, and the lines of the file of texts; they are on disk when it returns.
-
-        Raises
-        ------
-        InputError
-            If they can't be written, for want of space for instance; the same command goes on later.
-        """
-        try:
-            # Texts first: a line of the log without its texts could not be completed.
-            if self.texts is not None:
-                _append(self.texts, texts)
-            _append(self.path, [line.to_json() for line in lines])
-        except OSError as error:
-            msg = (
-                f"the log {str(self.path)!r} can't be written: {error.strerror}; it is complete for its first "
-                f"{len(self.lines)} prompts. Make room and give the same command again to go on"
-            )
-            raise InputError(msg) from error
-        self.lines += lines
-
-    def _check(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        differ = [name for name in dict.fromkeys((*before, *now)) if before.get(name) != now.get(name)]
-        if differ:
-            shown = "; ".join(f"{name} = {before.get(name)!r}, now {now.get(name)!r}" for name in differ)
-            msg = f"{str(self.path)!r} was made with other settings: {shown}. Give the same ones, or another file"
-            raise InputError(msg)
-
-    def _keep_texts(self) -> None:
-        if self.texts is None:
-            return
-        self.texts.parent.mkdir(parents=True, exist_ok=True)
-        self.texts.touch()
-        there = _keep_lines(self.texts, len(self.lines))
-        if there < len(self.lines):
-            msg = (
-                f"{str(self.texts)!r} holds the texts of {there} prompts, the log {str(self.path)!r} "
-                f"{len(self.lines)}: texts can't be added afterwards. Give the file it began with, or start anew"
-            )
-            raise InputError(msg)
-
-
-def meta_path(path: Path) -> Path:
-    """Return where a log's settings stand."""
-    return path.with_name(path.name + ".meta.json")
-
-
-def read_lines(path: Path) -> list[PromptLine]:
-    """Read the lines of a log.
-
-    Raises
-    ------
-    InputError
-        If a line isn't one of a log.
-    """
-    try:
-        texts = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        msg = f"the log {str(path)!r} can't be read: {error.strerror}; 'python -m llm rollout' makes one"
-        raise InputError(msg) from error
-    lines = []
-    for number, text in enumerate(texts, start=1):
-        try:
-            row = json.loads(text)
-            rewards = np.array([math.nan if each is None else each for each in row["rewards"]], dtype=np.float64)
-            # Logs of other programs hold rewards, and no more.
-            tokens = tuple(map(int, row.get("tokens", ())))
-            line = PromptLine(
-                str(row["prompt_id"]), row.get("family", ""), rewards, tokens, int(row.get("truncated", 0))
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            msg = (
-                f"line {number} of {str(path)!r} is no line of a log by 'python -m llm rollout' ({error!r}); move the "
-                "file away, or give another one"
-            )
-            raise InputError(msg) from error
-        lines.append(line)
-    return lines
-
-
-def _read_settings(meta: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(meta.read_text(encoding="utf-8"))["settings"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        msg = f"{str(meta)!r} can't be read ({error!r}); move it and its log away, or give another file"
-        raise InputError(msg) from error
-
-
-def _keep_lines(path: Path, most: float = math.inf) -> int:
-    """Cut a file after its last whole line, and after `most` lines; return how many there are."""
-    kept = size = 0
-    with path.open("r+b") as file:
-        for line in file:
-            if kept == most or not line.endswith(b"\n"):
-                break
-            kept, size = kept + 1, size + len(line)
-        file.truncate(size)
-    return kept
-
-
-def _append(path: Path, lines: Sequence[str]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        for line in lines:
-            file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-# Sampling
-
-
 def sampler_and_verifier(rollouts: Rollouts) -> tuple[Sampler, Verifier]:
     """Make what `fill` samples and scores with, from the config."""
-    from llm.models import choose_device
-    from llm.samplers import make_sampler
-
     config = rollouts.config
     device = choose_device(config.model.device)
     sampler = make_sampler(config.sampler, config.model.path, rollouts.tokenizer, device=device, seed=config.seed)
@@ -267,7 +62,7 @@ class Rollouts:
         return fold_seed(self.config.seed, _SEED)
 
 
-def prepare(config: RunConfig, prompts: int | None = None, progress: Callable[[int], Any] | None = None) -> Rollouts:
+def prepare(config: RunConfig, prompts: int | None = None, progress: Progress = no_progress) -> Rollouts:
     """Load the task and encode its first `prompts` prompts, all of them by default.
 
     Raises
@@ -277,23 +72,20 @@ def prepare(config: RunConfig, prompts: int | None = None, progress: Callable[[i
     """
     from transformers import AutoConfig
 
-    from llm.models import context_length, encode_all, load_tokenizer
-    from llm.tasks import load_task
-
     tokenizer = load_tokenizer(config.model.path)
     settings = AutoConfig.from_pretrained(config.model.path, local_files_only=True)
     longest = context_length(SimpleNamespace(config=settings)) - config.sampler.max_new_tokens
-    task = load_task(config.task)
+    task = load_task(config.task, progress)
     wanted = len(task) if prompts is None else min(prompts, len(task))
     kept: list[Prompt] = []
     encoded: list[list[int]] = []
-    for start in range(0, wanted, 100):
-        some = [task[index] for index in range(start, min(start + 100, wanted))]
-        fit, ids = encode_all(tokenizer, some, config.model, longest=longest, overlong=config.task.overlong)
-        kept += fit
-        encoded += ids
-        if progress is not None:
-            progress(len(some))
+    with progress("reading the prompts", wanted) as advance:
+        for start in range(0, wanted, 100):
+            some = [task[index] for index in range(start, min(start + 100, wanted))]
+            fit, ids = encode_all(tokenizer, some, config.model, longest=longest, overlong=config.task.overlong)
+            kept += fit
+            encoded += ids
+            advance(len(some), "")
     notes = list(task.notes)
     if prompts is not None and prompts > wanted:
         notes.append(f"{prompts} prompts were asked for; the task has {wanted}")
@@ -331,6 +123,45 @@ def _fingerprint(folder: Path) -> str:
             file.seek(max(_EDGE, size - _EDGE))
             digest.update(file.read(_EDGE))
     return digest.hexdigest()[:16]
+
+
+def sample_batches(
+    rollouts: Rollouts,
+    samples: int,
+    sampler: Sampler,
+    verifier: Verifier,
+    wanted: Callable[[range], bool],
+) -> Iterator[tuple[range, list[Response], Scores]]:
+    """Sample and score batch by batch.
+
+    Parameters
+    ----------
+    rollouts
+        The prompts.
+    samples
+        Responses to each.
+    sampler, verifier
+        What samples and scores.
+    wanted
+        Whether anything is left to do of a batch, whose prompts' places it is given.
+
+    Yields
+    ------
+    range
+        Places of the batch's prompts. Batches are the same ones after a kill, so rounding that
+        depends on what is in one is as well.
+    list of Response
+        Their responses, those to one prompt after the other.
+    Scores
+        The scores of these.
+    """
+    width = max(1, rollouts.config.sampler.batch_size // samples)
+    for start in range(0, len(rollouts.prompts), width):
+        places = range(start, min(start + width, len(rollouts.prompts)))
+        if wanted(places):
+            batch = slice(places.start, places.stop)
+            prompts, encoded = rollouts.prompts[batch], rollouts.encoded[batch]
+            yield places, *sample_and_score(prompts, encoded, sampler, verifier, samples, rollouts.seed)
 
 
 def fill(
@@ -378,24 +209,20 @@ def fill(
         return ""
     progress(0, "loading the model")
     sampler, verifier = make()
-    width = max(1, rollouts.config.sampler.batch_size // samples)
     first_error = ""
-    try:
-        # Batches are the same ones after a kill, so rounding that depends on what is in one is as well.
-        for start in range(len(done) // width * width, total, width):
-            some = slice(start, min(start + width, total))
-            prompts = rollouts.prompts[some]
-            begin = time.perf_counter()
-            encoded = rollouts.encoded[some]
-            responses, scores = sample_and_score(prompts, encoded, sampler, verifier, samples, rollouts.seed)
+    with closing(sampler), closing(verifier):
+        begun = time.perf_counter()
+        for places, responses, scores in sample_batches(
+            rollouts, samples, sampler, verifier, lambda places: places.stop > len(done)
+        ):
             first_error = first_error or scores.first_error
+            prompts = rollouts.prompts[places.start : places.stop]
             lines = list(_lines(prompts, responses, scores, samples))
-            skip = max(0, len(log.lines) - start)
+            skip = max(0, len(log.lines) - places.start)
             log.append(lines[skip:], _texts(prompts, responses, samples)[skip:])
-            progress(len(lines) - skip, _rate(responses, time.perf_counter() - begin))
-    finally:
-        sampler.close()
-        verifier.close()
+            now = time.perf_counter()
+            progress(len(lines) - skip, _rate(responses, now - begun))
+            begun = now
     force(log.path.parent)
     return first_error
 
@@ -407,12 +234,12 @@ def _rate(responses: Sequence[Response], seconds: float) -> str:
 
 def _lines(
     prompts: Sequence[Prompt], responses: Sequence[Response], scores: Scores, samples: int
-) -> Iterator[PromptLine]:
+) -> Iterator[RolloutLine]:
     for place, prompt in enumerate(prompts):
         of = slice(place * samples, (place + 1) * samples)
         tokens = tuple(each.tokens.size for each in responses[of])
         cut = sum(each.finish == "length" for each in responses[of])
-        yield PromptLine(prompt.key, prompt.family, scores.rewards[of], tokens, cut)
+        yield RolloutLine(prompt.key, prompt.family, scores.rewards[of], tokens, cut)
 
 
 def _texts(prompts: Sequence[Prompt], responses: Sequence[Response], samples: int) -> list[str]:

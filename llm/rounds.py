@@ -14,30 +14,13 @@ from ada_bandit import Allocator
 from ada_bandit._types import FloatArray
 from ada_bandit.allocator import Groups
 from llm.distributed import World
-from llm.types import Prompt, Response, Sampler
+from llm.types import KeptResponse, Prompt, Response, Sampler
 from llm.verify import Scores, Verifier
 
-__all__ = ["Row", "Rows", "StepSample", "sample_step"]
+__all__ = ["StepSample", "sample_step"]
 
 COUNTS = ("truncated", "raised", "timed_out", "padding")
 Timed = Callable[[str], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """A kept response, as the update sees it."""
-
-    prompt: int
-    """Number of the prompt in the step."""
-    prompt_tokens: Sequence[int]
-    """`[token]` The prompt."""
-    response: Response
-    """The response."""
-    advantage: float
-    """Its advantage."""
-
-
-Rows = list[Row]
 
 
 @dataclass(eq=False)
@@ -66,26 +49,28 @@ class StepSample:
         """Tokens generated."""
         return sum(each.tokens.size for each in self.responses.values())
 
-    def rows(self, groups: Groups, *, keep_no_signal: bool) -> Rows:
+    def kept(self, groups: Groups, *, keep_no_signal: bool) -> list[KeptResponse]:
         """Return the kept responses.
 
-        A group whose advantages are all 0 has nothing to say; its rows are left out unless
+        A group whose advantages are all 0 has nothing to say; its responses are left out unless
         `keep_no_signal`, where they count in the token mean.
         """
         speaks = (groups.advantages != 0).any(axis=1, keepdims=True)
         used = groups.mask & (speaks | keep_no_signal)
         return [
-            Row(int(i), self.encoded[i], self.responses[int(groups.ids[i, slot])], float(groups.advantages[i, slot]))
+            KeptResponse(
+                int(i), self.encoded[i], self.responses[int(groups.ids[i, slot])], float(groups.advantages[i, slot])
+            )
             for i, slot in zip(*np.nonzero(used), strict=True)
         ]
 
     def pool_means(self) -> FloatArray:
         """Return the mean reward of each prompt's scored responses, ``[prompt]``; NaN where none has a score."""
-        most = self.allocator.policy.budget.max_samples
+        max_samples = self.allocator.policy.budget.max_samples
         ids = np.fromiter(self.rewards, dtype=np.int64, count=len(self.rewards))
         rewards = np.fromiter(self.rewards.values(), dtype=np.float64, count=len(self.rewards))
         scored = ~np.isnan(rewards)
-        of = ids[scored] // most
+        of = ids[scored] // max_samples
         count = np.bincount(of, minlength=len(self.prompts))
         total = np.bincount(of, weights=rewards[scored], minlength=len(self.prompts))
         return np.where(count > 0, total / np.maximum(count, 1), math.nan)

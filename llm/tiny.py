@@ -6,7 +6,6 @@ never to always.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from ada_bandit.errors import check_count, check_number
-from ada_bandit.uniforms import fold_seed, uniform
+from ada_bandit.programs.records import to_json
+from ada_bandit.uniforms import Stream, fold_seed, uniform
 from llm.digits import digit_tokenizer, problem
 from llm.models import new_directory
+from llm.samplers.transformers import TransformersSampler
 
 __all__ = ["make_tiny", "pass_rate"]
 
@@ -99,14 +100,12 @@ def make_tiny(
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         }
-        (folder / "made.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+        (folder / "made.json").write_text(to_json(made), encoding="utf-8")
     return rate
 
 
 def pass_rate(model: Any, tokenizer: Any, seed: int, prompts: int = 256) -> float:
     """Return the share of right answers to new problems, one response each at temperature 1."""
-    from llm.samplers.transformers import TransformersSampler
-
     problems = [problem(seed, i) for i in range(prompts)]
     sampler = TransformersSampler(model, tokenizer, max_new_tokens=8, batch_size=prompts)
     ids = np.stack([np.arange(prompts), np.zeros(prompts, dtype=np.int64)], axis=1)
@@ -147,7 +146,7 @@ def _batches(tokenizer: Any, seed: int, steps: int, size: int) -> Iterator[tuple
     """
     import torch
 
-    first = int(float(uniform(seed, 0, 0, 0)) * 2**40)
+    first = int(float(uniform(seed, Stream.REWARDS, 0, 0)) * 2**40)
     for step in range(steps):
         rows = []
         for i in range(size):

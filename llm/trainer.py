@@ -12,34 +12,34 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ada_bandit import Allocator, EmpiricalBayes, PassRateMemory, Policy
+from ada_bandit import PassRateMemory
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
+from ada_bandit.step_specs import read_step_policy
 from ada_bandit.uniforms import fold_seed
 from llm.checkpoint import Checkpoint, Checkpoints
 from llm.config import RunConfig, TaskConfig
 from llm.distributed import World
 from llm.evaluate import evaluate_task
-from llm.logs import MetricsLog, StepLine, cut_rows, write_run_files
-from llm.loss import Batch, collate, objective, token_statistics
+from llm.logs import MetricsLog, cut_rows, write_run_files
 from llm.models import choose_device, context_length, encode_all, load_model, load_tokenizer
-from llm.policies import load_policy
-from llm.rounds import Row, Rows, StepSample, sample_step
-from llm.samplers import make_sampler
+from llm.rounds import StepSample, sample_step
+from llm.samplers.make import make_sampler
 from llm.tasks import LoadedTask, load_task
-from llm.types import Prompt, Response, Sampler
+from llm.types import KeptResponse, Progress, Prompt, Response, Sampler, no_progress
+from llm.update import Update
 from llm.verify import Verifier, verifier_for
 
-__all__ = ["DataOrder", "Trainer", "Update"]
+__all__ = ["DataOrder", "Trainer"]
 
 # Seeds of the parts of a run.
 _ORDER, _STEP, _EVAL, _EVAL_PROMPTS = range(4)
@@ -90,203 +90,6 @@ class Clock:
         self._begun = now
         self.seconds.clear()
         return {**phases, "other": total - sum(phases.values()), "total": total}
-
-
-class Update:
-    """The weights' update from a step's rows.
-
-    Parameters
-    ----------
-    model
-        The model.
-    config
-        The run.
-    pad
-        The tokenizer's pad token.
-    device
-        Where the model lives.
-    world
-        The processes that share the rows.
-    """
-
-    def __init__(self, model: Any, config: RunConfig, pad: int, device: str, world: World) -> None:
-        import torch
-
-        self.model, self.config, self.pad, self.device, self.world = model, config, pad, device, world
-        self.parameters = [each for each in model.parameters() if each.requires_grad]
-        train = config.train
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=train.learning_rate, betas=train.betas, weight_decay=train.weight_decay
-        )
-
-    def step(self, step: int, rows: Rows, prompts: int) -> dict[str, float | None]:
-        """Update the weights; return what was seen on the way.
-
-        Parameters
-        ----------
-        step
-            Number of the step, which sets the learning rate.
-        rows
-            The kept responses.
-        prompts
-            Prompts of the step; mini-batches are cut from them, in order.
-
-        Notes
-        -----
-        The loss of a mini-batch is
-
-            - (1 / sum of |o_i|) sum over its rows i and tokens t of [objective_it + entropy H_it]
-
-        with |o_i| the tokens of a row (arXiv 2510.04996, eq. 3): the mean over tokens, whatever
-        the row. A mini-batch without a row is skipped.
-        """
-        import torch
-
-        train = self.config.train
-        rate = train.learning_rate * min(1.0, (step + 1) / max(train.warmup_steps, 1))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        parts = [
-            [row for row in rows if first <= row.prompt < first + train.mini_batch]
-            for first in range(0, prompts, train.mini_batch)
-        ]
-        updates = [part for part in parts if part] * train.epochs
-        seen = torch.zeros(len(_SEEN), dtype=torch.float64)
-        peak = torch.zeros(2, dtype=torch.float64)
-        # Where the weights change only once, the first forward pass gives the old log-probabilities.
-        old = self._old(parts) if len(updates) > 1 else {}
-        norms = [self._update(part, old, seen, peak) for part in updates]
-        seen = self.world.sum(seen)
-        tokens = max(float(seen[0]), 1.0)
-        means = {name: float(value) / tokens for name, value in zip(_SEEN[1:], seen[1:], strict=True)}
-        peak = torch.tensor(self.world.join(peak.tolist())).reshape(-1, 2).amax(0)
-        nothing = not updates
-        return {
-            "updates": len(updates),
-            "skipped_updates": (len(parts) * train.epochs) - len(updates),
-            "learning_rate": rate,
-            "grad_norm": None if nothing else float(np.mean(norms)),
-            "ratio_max": None if nothing else float(peak[0]),
-            "sampler_max_difference": None if nothing else float(peak[1]),
-            **{name: None if nothing else value for name, value in means.items()},
-        }
-
-    def _micro(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
-        # Rows of one length together need the least padding.
-        mine = sorted(rows, key=lambda row: len(row.prompt_tokens) + row.response.tokens.size)
-        size = self.config.train.micro_batch
-        for first in range(0, len(mine), size):
-            yield mine[first : first + size]
-
-    def _mine(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return rows[self.world.rank :: self.world.size]
-
-    def _statistics(self, batch: Batch, *, entropy: bool) -> tuple[Any, Any]:
-        import torch
-
-        kind = self.device.partition(":")[0]
-        cast = torch.autocast(kind, torch.bfloat16) if self.config.model.autocast else nullcontext()
-        with cast:
-            return token_statistics(self.model, batch, self.config.sampler.temperature, entropy=entropy)
-
-    def _old(self, parts: Sequence[Rows]) -> dict[int, Any]:
-        """Return the log-probabilities of this process's rows under the weights that the step starts with."""
-        import torch
-
-        old = {}
-        mine = [row for part in parts for row in self._mine(part)]
-        with torch.no_grad():
-            for micro in self._micro(mine):
-                logprobs, _ = self._statistics(collate(micro, self.pad, self.device), entropy=False)
-                for row, values in zip(micro, logprobs, strict=True):
-                    old[id(row)] = values[: row.response.tokens.size].clone()
-        return old
-
-    def _update(self, part: Rows, old: Mapping[int, Any], seen: Any, peak: Any) -> float:
-        """Take one step of the optimizer; add sums over tokens to `seen` and maxima to `peak`; return the norm."""
-        import torch
-
-        self.backward(part, old, seen, peak)
-        self.world.sum_gradients(self.parameters)
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.train.grad_clip or math.inf)
-        if not torch.isfinite(norm):
-            msg = f"the gradient's norm is {float(norm)}; lower train.learning_rate, or look at the latest responses"
-            raise InputError(msg)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return float(norm)
-
-    def backward(self, part: Rows, old: Mapping[int, Any], seen: Any, peak: Any) -> None:
-        """Add the gradient of a mini-batch's loss, of this process's rows, to the parameters' gradients.
-
-        Parameters
-        ----------
-        part
-            The mini-batch, of all processes.
-        old
-            Log-probabilities of the step's first weights by the row's ``id``; where empty, the
-            present weights are the first ones.
-        seen, peak
-            Sums over tokens (`_SEEN`), and the greatest ratio and difference to the sampler; added to.
-        """
-        import torch
-
-        train = self.config.train
-        denominator = sum(row.response.tokens.size for row in part)
-        self.model.train(self.config.model.gradient_checkpointing)
-        for micro in self._micro(self._mine(part)):
-            batch = collate(micro, self.pad, self.device)
-            logprobs, entropy = self._statistics(batch, entropy=True)
-            before = self._old_of(micro, old, logprobs)
-            value, decided = objective(
-                logprobs,
-                before,
-                batch.advantages,
-                clip_low=train.clip_low,
-                clip_high=train.clip_high,
-                dual_clip=train.dual_clip,
-            )
-            total = value if train.entropy == 0 else value + train.entropy * entropy
-            loss = -(total * batch.mask).sum() / denominator
-            loss.backward()
-            with torch.no_grad():
-                self._watch(batch, logprobs, before, value, entropy, decided, seen, peak)
-        self.model.eval()
-
-    def _old_of(self, micro: Sequence[Row], old: Mapping[int, Any], logprobs: Any) -> Any:
-        before = logprobs.detach().clone()
-        if old:
-            for i, row in enumerate(micro):
-                before[i, : row.response.tokens.size] = old[id(row)]
-        return before
-
-    def _watch(
-        self,
-        batch: Batch,
-        logprobs: Any,
-        before: Any,
-        value: Any,
-        entropy: Any,
-        decided: Any,
-        seen: Any,
-        peak: Any,
-    ) -> None:
-        import torch
-
-        mask = batch.mask
-        below = decided & (batch.advantages.unsqueeze(-1) < 0)
-        gap = (batch.sampled - before) * mask
-        # KL(sampler, trainer) by the estimator (r - 1) - log r of Schulman 2020, which is never negative.
-        kl = torch.expm1(-gap) + gap
-        sums = [mask, -value * mask, entropy * mask, decided * mask, below * mask, kl * mask]
-        # MPS has no float64.
-        seen += torch.stack([each.sum() for each in sums]).cpu().double()
-        ratio = ((logprobs - before).exp() * mask).max()
-        peak[0] = max(peak[0], ratio.cpu().double())
-        peak[1] = max(peak[1], gap.abs().max().cpu().double())
-
-
-_SEEN = ("tokens", "loss", "entropy", "clip_fraction", "clip_low_fraction", "sampler_kl")
 
 
 def switch_off_dropout(model: Any) -> None:
@@ -348,6 +151,8 @@ class Trainer:
         Folder of its logs, checkpoints and final model.
     resume
         Go on from the latest checkpoint; where there is none, start.
+    progress
+        Shows how far the reading of the tasks is.
 
     Raises
     ------
@@ -355,19 +160,20 @@ class Trainer:
         If anything of the config can't be used, or the folder holds another run.
     """
 
-    def __init__(self, config: RunConfig, out: str | Path, *, resume: bool = False) -> None:
+    def __init__(
+        self, config: RunConfig, out: str | Path, *, resume: bool = False, progress: Progress = no_progress
+    ) -> None:
         self.config, self.out, self.world, self._resume = config, Path(out), World(), resume
         self.clock = Clock()
         self._responses = self.out / "responses.jsonl"
         self._prepare_folder(resume=resume)
         memory = PassRateMemory(config.memory) if config.memory else None
-        self.policy = load_policy(config.policy, memory)
-        self.memory = memory
-        self.task = load_task(config.task)
+        self.steps = read_step_policy(config.policy, memory)
+        self.task = load_task(config.task, progress)
         self.verifier = verifier_for(self.task)
         self.order = DataOrder(len(self.task), config.train.prompts, config.seed)
         # A policy's file may have been changed since: what counts is what it said.
-        told = {**config.model_dump(mode="json"), **_described(self.policy)}
+        told = {**config.model_dump(mode="json"), "policy": self.steps.describe()}
         self.checkpoints = Checkpoints(self.out / "checkpoints", config.checkpoint.keep, told)
         begun = self.checkpoints.latest() if resume else None
         source = config.model.path if begun is None else begun.path
@@ -389,7 +195,7 @@ class Trainer:
         self.sampler = make_sampler(
             config.sampler, config.model.path, self.tokenizer, model=self.model, device=self.device
         )
-        self.evals = self._evaluations()
+        self.evals = self._evaluations(progress)
         self.sampler.sync(self.model)
 
     @property
@@ -407,18 +213,20 @@ class Trainer:
             msg = f"the folder {str(self.out)!r} can't be made: {error.strerror}; give another one by --out"
             raise InputError(msg) from error
 
-    def _evaluations(self) -> list[_EvalSet]:
+    def _evaluations(self, progress: Progress) -> list[_EvalSet]:
         config = self.config.eval
         if not config.every:
             return []
-        tasks = ({"pool": self.task} if config.pool else {}) | {k: load_task(v) for k, v in config.tasks.items()}
+        tasks = ({"pool": self.task} if config.pool else {}) | {
+            name: load_task(task, progress) for name, task in config.tasks.items()
+        }
         return [self._eval_set(place, name, task) for place, (name, task) in enumerate(tasks.items())]
 
     def _eval_set(self, place: int, name: str, task: LoadedTask) -> _EvalSet:
         """Choose and encode the prompts of an evaluation, which are the same ones each time."""
         key = fold_seed(self.config.seed, _EVAL_PROMPTS, place)
-        most = self.config.eval.prompts
-        order = np.sort(np.random.Generator(np.random.Philox(key=key)).permutation(len(task))[:most])
+        limit = self.config.eval.prompts
+        order = np.sort(np.random.Generator(np.random.Philox(key=key)).permutation(len(task))[:limit])
         prompts, encoded = self._encode([task[int(i)] for i in order], task.config)
         notes = () if task is self.task else task.notes
         if len(prompts) < order.size:
@@ -434,13 +242,26 @@ class Trainer:
         self.total_responses = int(begun.state["total_responses"])
         self.total_tokens = int(begun.state["total_tokens"])
         self.update.optimizer.load_state_dict(torch.load(begun.path / "optimizer.pt", weights_only=True))
-        if isinstance(self.policy, EmpiricalBayes):
-            self.policy.load_state_dict(begun.state["policy"])
-        elif self.memory is not None:
-            self.memory.load_state_dict(begun.state["memory"])
+        self.steps.load_state_dict(begun.state["steps"])
 
-    def run(self, line: StepLine | None = None) -> Path:
-        """Train to the last step; return the folder of the final model."""
+    def run(self, report: Callable[[int, Mapping[str, Any]], None] | None = None) -> Path:
+        """Train to the last step.
+
+        Parameters
+        ----------
+        report
+            Called after each step with its number and its row of metrics.
+
+        Returns
+        -------
+        Path
+            Folder of the final model.
+
+        Raises
+        ------
+        DivergedError
+            If a gradient, or what the model samples from, is not finite.
+        """
         config = self.config
         begun = self.step
         log = None
@@ -463,8 +284,8 @@ class Trainer:
                     log.write(self.step - 1, row)
                 if config.checkpoint.every and self.step % config.checkpoint.every == 0:
                     self._save(log)
-                if line is not None:
-                    line.update(self.step - 1, row)
+                if report is not None:
+                    report(self.step - 1, row)
             self._evaluate(log)
             if self._saved != self.step:
                 self._save(log)
@@ -492,10 +313,10 @@ class Trainer:
         with self.clock("prompts"):
             chosen = [self.task[int(i)] for i in self.order.batch(number)]
             prompts, encoded = self._encode(chosen, config.task)
-        keys = [each.key for each in prompts]
+        keys = [each.key for each in prompts] if self.steps.memory is not None else None
         seed = fold_seed(config.seed, _STEP, number)
         with self.clock("allocate"):
-            step = StepSample(self._allocator(len(prompts), seed, keys), prompts, encoded)
+            step = StepSample(self.steps.allocator(len(prompts), seed, keys), prompts, encoded)
         saved = self.checkpoints.load_round(number) if self._saved == number else None
         if saved is not None:
             step.load_state_dict(saved)
@@ -513,43 +334,29 @@ class Trainer:
         self.total_tokens += tokens
         self._idle = tokens == 0
         with self.clock("allocate"):
-            rows = step.rows(groups, keep_no_signal=config.train.no_signal == "keep")
+            rows = step.kept(groups, keep_no_signal=config.train.no_signal == "keep")
         with self.clock("update"):
             seen = self.update.step(number, rows, len(prompts))
         with self.clock("sync"):
             if seen["updates"]:
                 self.sampler.sync(self.model)
         with self.clock("allocate"):
-            self._learn(step.allocator, keys)
+            self.steps.observe(step.allocator, keys)
             row = self._row(step, groups, rows, tokens)
             self._write_responses(step, groups)
         return {**row, **seen, "overlong": len(chosen) - len(prompts)}
-
-    def _allocator(self, prompts: int, seed: int, keys: list[str]) -> Allocator:
-        if isinstance(self.policy, EmpiricalBayes):
-            return self.policy.allocator(prompts, seed, keys if self.policy.memory is not None else None)
-        history = None if self.memory is None else self.memory.recall(keys)
-        return Allocator(self.policy, prompts, seed, history=history)
-
-    def _learn(self, allocator: Allocator, keys: list[str]) -> None:
-        if isinstance(self.policy, EmpiricalBayes):
-            self.policy.observe(allocator, keys if self.policy.memory is not None else None)
-        elif self.memory is not None:
-            groups = allocator.groups()
-            self.memory.update(keys, groups.pos, groups.neg)
 
     def _encode(self, prompts: Sequence[Prompt], task: TaskConfig) -> tuple[list[Prompt], list[list[int]]]:
         longest = context_length(self.model) - self.config.sampler.max_new_tokens
         return encode_all(self.tokenizer, prompts, self.config.model, longest=longest, overlong=task.overlong)
 
-    def _row(self, step: StepSample, groups: Groups, rows: Rows, tokens: int) -> dict[str, Any]:
+    def _row(self, step: StepSample, groups: Groups, rows: list[KeptResponse], tokens: int) -> dict[str, Any]:
         told = step.allocator.metrics()
         prompts = max(len(step.prompts), 1)
         logprobs = [each.logprobs for each in step.responses.values()]
-        policy: Policy | EmpiricalBayes = self.policy
         means = step.pool_means()
         return {
-            "policy": (policy.policy if isinstance(policy, EmpiricalBayes) else policy).label,
+            "policy": self.steps.policy.label,
             "prompts": len(step.prompts),
             "pool_reward": _mean(means[~np.isnan(means)]),
             "pool_pass_rate": told["pass_rate"],
@@ -578,10 +385,10 @@ class Trainer:
         if not count or not self.world.is_main:
             return
         kept = dict(zip(groups.ids[groups.mask].tolist(), groups.advantages[groups.mask].tolist(), strict=True))
-        most = step.allocator.policy.budget.max_samples
+        max_samples = step.allocator.policy.budget.max_samples
         with self._responses.open("a", encoding="utf-8") as file:
             for id_ in sorted(step.responses)[:count]:
-                prompt, response, reward = step.prompts[id_ // most], step.responses[id_], step.rewards[id_]
+                prompt, response, reward = step.prompts[id_ // max_samples], step.responses[id_], step.rewards[id_]
                 row = {
                     "step": self.step,
                     "prompt_id": prompt.key,
@@ -598,12 +405,12 @@ class Trainer:
         config = self.config.eval
         if not self.evals or (self.step % config.every and not self.finished):
             return
-        found = {}
+        evaluations = {}
         sampler = _Shared(self.sampler, self.world, config.temperature)
         with self.clock("eval"):
             for place, each in enumerate(self.evals):
                 seed = fold_seed(self.config.seed, _EVAL, self.step, place)
-                found[each.name] = evaluate_task(
+                evaluations[each.name] = evaluate_task(
                     each.prompts, each.encoded, sampler, each.verifier, config.samples, seed
                 )
         if log is not None:
@@ -612,7 +419,7 @@ class Trainer:
                 {
                     "total_responses": self.total_responses,
                     "total_tokens": self.total_tokens,
-                    "eval": {name: each.as_dict() for name, each in found.items()},
+                    "eval": {name: each.as_dict() for name, each in evaluations.items()},
                 },
             )
 
@@ -627,10 +434,7 @@ class Trainer:
 
         with self.clock("checkpoint"):
             state: dict[str, Any] = {"total_responses": self.total_responses, "total_tokens": self.total_tokens}
-            if isinstance(self.policy, EmpiricalBayes):
-                state["policy"] = self.policy.state_dict()
-            elif self.memory is not None:
-                state["memory"] = self.memory.state_dict()
+            state["steps"] = self.steps.state_dict()
             if log is not None:
                 log.sync()
                 self.checkpoints.save(self.step, write, state)
@@ -641,11 +445,6 @@ class Trainer:
         if self.config.checkpoint.rounds and self._saved == self.step and self.world.is_main:
             with self.clock("checkpoint"):
                 self.checkpoints.save_round(self.step, step.rounds, step.state_dict())
-
-
-def _described(policy: Policy | EmpiricalBayes) -> dict[str, Any]:
-    # The learning policy's tables change from step to step; its options are in the config.
-    return {} if isinstance(policy, EmpiricalBayes) else {"policy": {**policy.to_dict(), "name": ""}}
 
 
 def _mean(values: FloatArray) -> float:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ada_bandit._types import FloatArray, IntArray
 
-__all__ = ["Finish", "Prompt", "Response", "Sampler", "Task"]
+__all__ = ["Finish", "KeptResponse", "Progress", "Prompt", "Response", "Sampler", "Task", "no_progress"]
 
 Finish: TypeAlias = Literal["stop", "length"]
 """Why a response ended: by its own end-of-sequence token, or at the length limit (truncated)."""
+
+
+Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int, str], None]]]
+"""Shows how far something is: called with what it is and its number of parts, it gives a context whose value is called
+with the parts done since the last call, and a text."""
+
+
+def no_progress(what: str, total: int) -> AbstractContextManager[Callable[[int, str], None]]:  # noqa: ARG001 - Progress
+    """Show nothing."""
+    return nullcontext(lambda _parts, _text: None)
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,20 @@ class Response:
     """Decoded, without special tokens."""
     finish: Finish
     """Why it ended."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptResponse:
+    """A response that goes into the update."""
+
+    prompt: int
+    """Number of the prompt in the step."""
+    prompt_tokens: Sequence[int]
+    """`[token]` The prompt."""
+    response: Response
+    """The response."""
+    advantage: float
+    """Its advantage."""
 
 
 class Task(Protocol):

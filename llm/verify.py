@@ -29,6 +29,7 @@ import numpy as np
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, ProtocolError, check_count, check_number, unknown_name
 from llm.config import TaskConfig
+from llm.processes import end_with
 from llm.tasks import LoadedTask, load_scorer
 from llm.types import Prompt, Response, Sampler, Task
 
@@ -144,10 +145,10 @@ class Verifier:
         unique = list(dict.fromkeys(items))
         if self._count:
             with self._lock:
-                found = self._score_in_workers(unique)
+                scored_once = self._score_in_workers(unique)
         else:
-            found = [_score_one(self._task, *item) for item in unique]
-        known = dict(zip(unique, found, strict=True))
+            scored_once = [_score_one(self._task, *item) for item in unique]
+        known = dict(zip(unique, scored_once, strict=True))
         outcomes = [known[item] for item in items]
         rewards[scored] = [each.reward for each in outcomes]
         failed = [(each, prompt) for each, (prompt, _) in zip(outcomes, items, strict=True) if each.error]
@@ -278,7 +279,9 @@ def _score_one(task: Task, prompt: Prompt, text: str) -> _Outcome:
 class _Worker:
     """A process that scores, seen from this side.
 
-    Not by multiprocessing: its processes import the main module anew, with all that it imports.
+    Not one of multiprocessing's, on which library pools such as pebble's stand: those import the main
+    module anew, so a script needs a guard and every process all of its imports. Such a pool also breaks
+    where an idle process dies, and takes one that ended with code 0 for one that hangs.
     """
 
     def __init__(self, source: bytes) -> None:
@@ -361,7 +364,7 @@ def _work(descriptor: int, parent: int) -> None:
     """Score what comes through a pipe, in a process started by `_Worker`: one report an item, in order."""
     # Ctrl-C is the parent's to handle, which then kills this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with(parent)
     pipe = Connection(descriptor)
     try:
         source = pickle.loads(pipe.recv_bytes())  # noqa: S301 - from the process that started this one
@@ -376,10 +379,3 @@ def _work(descriptor: int, parent: int) -> None:
         while True:
             for prompt, text in pickle.loads(pipe.recv_bytes()):  # noqa: S301
                 pipe.send(tuple(_score_one(task, prompt, text)))
-
-
-def _end_with(parent: int) -> None:
-    """End this process when its parent was killed, also in the middle of a score that never ends."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)

@@ -182,11 +182,11 @@ def judge(item: str, claim: Claim, measure: Measure) -> Verdict:
         room = claim.tolerance * (abs(reference) if claim.relative else 1.0) - abs(measure.value - reference)
     else:
         room = measure.value - reference if claim.judge == "above" else reference - measure.value
-    least, most = room - measure.error, room + measure.error
+    lowest, highest = room - measure.error, room + measure.error
     # A value on the bound is within a tolerance, but neither above nor below.
     strict = claim.judge != "within"
-    if least > 0 or (least == 0 and not strict):
+    if lowest > 0 or (lowest == 0 and not strict):
         outcome = HOLDS
-    elif most < 0 or (most == 0 and strict):
+    elif highest < 0 or (highest == 0 and strict):
         outcome = FAILS
     return Verdict(item, claim, measure, outcome, p_value)

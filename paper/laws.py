@@ -6,10 +6,11 @@ from functools import cache
 
 import numpy as np
 
-from ada_bandit import Grid, Policy
+from ada_bandit import Policy
 from ada_bandit._types import FloatArray
-from ada_bandit.laws import Law
+from ada_bandit.laws import Grid, Law
 from paper.published import settings
+from sim.sources import from_curve
 
 __all__ = ["balance", "base_law", "between", "grpo", "pos", "rl_law", "spread", "training_law"]
 
@@ -17,32 +18,28 @@ __all__ = ["balance", "base_law", "between", "grpo", "pos", "rl_law", "spread", 
 @cache
 def base_law() -> Law:
     """Return the law fitted to Figure 2's curves of the base model."""
-    from sim.sources import from_curve
-
     return from_curve("qwen2.5-math-1.5b-base").law
 
 
 @cache
 def rl_law() -> Law:
     """Return the law fitted to Figure 2's curves of the model after RL."""
-    from sim.sources import from_curve
-
     return from_curve("qwen2.5-math-1.5b-rl").law
 
 
-def between(law: Law, least: int, most: int, total: int) -> Grid:
-    """Return the law among prompts with `least` to `most` of `total` responses correct; `law` is a grid."""
+def between(law: Law, low: int, high: int, total: int) -> Grid:
+    """Return the law among prompts with `low` to `high` of `total` responses correct; `law` is a grid."""
     from scipy.special import bdtr
 
     rates, weights = law.quadrature(total)
-    below = bdtr(least - 1, total, rates) if least else 0.0
-    return Grid(rates, weights * (bdtr(most, total, rates) - below))
+    below = bdtr(low - 1, total, rates) if low else 0.0
+    return Grid(rates, weights * (bdtr(high, total, rates) - below))
 
 
 def training_law() -> Law:
     """Return the base law among prompts that pass the paper's filter, at least 1 correct of 16."""
-    given = settings()
-    return base_law().at_least(given["filter_correct"], given["filter_total"])
+    setup = settings()
+    return base_law().at_least(setup["filter_correct"], setup["filter_total"])
 
 
 def spread(law: Law, shift: float, scale: float = 1.0) -> Grid:
@@ -62,13 +59,13 @@ def grpo() -> Policy:
 
 def pos() -> Policy:
     """Return Reinforce-Ada-pos with the paper's sizes."""
-    given = settings()
-    sizes = {"samples": given["round_size"], "rounds": given["rounds"], "group_size": given["group_size"]}
+    setup = settings()
+    sizes = {"samples": setup["round_size"], "rounds": setup["rounds"], "group_size": setup["group_size"]}
     return Policy.preset("reinforce-ada-pos", **sizes)
 
 
 def balance() -> Policy:
     """Return Reinforce-Ada-balance with the paper's sizes."""
-    given = settings()
-    sizes = {"samples": given["round_size"], "rounds": given["rounds"], "group_size": given["group_size"]}
+    setup = settings()
+    sizes = {"samples": setup["round_size"], "rounds": setup["rounds"], "group_size": setup["group_size"]}
     return Policy.preset("reinforce-ada-balance", **sizes)

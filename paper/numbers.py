@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ada_bandit.errors import InputError
+from ada_bandit.programs.folders import write_text
 from paper.items import ITEMS
-from paper.run import to_latex
+from paper.published import settings
+from paper.verdict import to_latex
 
 __all__ = ["MACROS", "REPORT", "format_number", "look_up", "macros", "used_macros", "write_numbers"]
 
@@ -86,17 +88,15 @@ def write_numbers(out: Path) -> tuple[Path, int]:
     verdicts = records.pop("verdict")
     quick = any(records.pop("quick"))
     records["verdict"] = _tally(verdicts)
-    from paper.published import settings
-
     records["settings"] = settings()
-    found = macros(records)
-    lines = [rf"\newcommand{{\{_PREFIX}{name}}}{{\ensuremath{{{value}}}}}" for name, value in found.items()]
+    values = macros(records)
+    lines = [rf"\newcommand{{\{_PREFIX}{name}}}{{\ensuremath{{{value}}}}}" for name, value in values.items()]
     note = "These are the numbers of a quick run: simulated ones rest on few seeds." if quick else ""
     lines.append(rf"\newcommand{{\quicknote}}{{{note}}}")
     target = out / "numbers.tex"
-    target.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (out / "verdict.tex").write_text(to_latex(verdicts), encoding="utf-8")
-    return target, len(found)
+    write_text(target, "\n".join(lines) + "\n")
+    write_text(out / "verdict.tex", to_latex(verdicts))
+    return target, len(values)
 
 
 def _tally(verdicts: list[dict[str, Any]]) -> dict[str, dict[str, int]]:

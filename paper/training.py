@@ -1,4 +1,4 @@
-"""Simulated training runs that several figures share: `sim.learning` on prompts of the published base law.
+"""Simulated training runs that several figures share: `sim.learn` on prompts of the published base law.
 
 The step size is set so that training takes the mean pass rate about as far as the paper's runs
 do (from 0.29 to about 0.65 on prompts with at least 1 of 16 correct); Adam, as in the paper.
@@ -16,13 +16,14 @@ import numpy as np
 
 from ada_bandit import Policy
 from ada_bandit._types import FloatArray
+from ada_bandit.programs.figures import line_style
 from paper.claims import Measure
-from paper.items import Context
 from paper.laws import balance, base_law, grpo, pos
 from paper.published import settings
-from sim.learning import PromptSet, Setting, Task
-from sim.learning_sweep import Plan, Sweep, sweep
-from sim.plots import look
+from paper.results import Context
+from sim.learn.study import Plan, Sweep, run_sweep
+from sim.learn.task import PromptSet, Task
+from sim.learn.training import TrainingSetting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,10 +59,10 @@ _VARIANT_SEEDS, _QUICK_VARIANT_SEEDS = 20, 5
 
 def prompt_set(name: str) -> PromptSet:
     """Return one of `SETS`."""
-    given = settings()
-    total = given["filter_total"]
-    most = {"all": total, "moderate": given["moderate_most"], "hard": given["hard_most"]}[name]
-    return PromptSet(name, given["filter_correct"], most, total)
+    setup = settings()
+    total = setup["filter_total"]
+    high = {"all": total, "moderate": setup["moderate_most"], "hard": setup["hard_most"]}[name]
+    return PromptSet(name, setup["filter_correct"], high, total)
 
 
 def _task(name: str = "all") -> Task:
@@ -81,12 +82,12 @@ def _task(name: str = "all") -> Task:
     )
 
 
-def _setting() -> Setting:
-    return Setting(steps=_STEPS, batch=settings()["prompts"], learning_rate=_RATE)
+def _setting() -> TrainingSetting:
+    return TrainingSetting(steps=_STEPS, batch=settings()["prompts"], learning_rate=_RATE)
 
 
 def _run(plan: Plan, context: Context) -> Sweep:
-    done = sweep(plan, context.runs, resume=True, workers=context.jobs)
+    done = run_sweep(plan, context.runs, resume=True, workers=context.jobs)
     if done.computed:
         context.progress(f"{done.computed} simulated runs in {done.seconds:.0f} s")
     return done
@@ -118,7 +119,7 @@ class Variant:
     """What tables and figures call it."""
     task: Task
     """What is learned."""
-    setting: Setting
+    setting: TrainingSetting
     """How."""
 
 
@@ -173,5 +174,5 @@ def band(axes: Axes, x: FloatArray, values: FloatArray, index: int) -> None:
     """
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
-    axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=look(index)["color"], alpha=0.18, linewidth=0)
-    axes.plot(x, mean, **look(index))
+    axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=line_style(index)["color"], alpha=0.18, linewidth=0)
+    axes.plot(x, mean, **line_style(index))

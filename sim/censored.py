@@ -61,14 +61,14 @@ class Censored:
 
 def fill_in(ends: Ends, censored: BoolArray, state: Censored, ahead: Ahead) -> None:
     """Write the worst and the best that censored prompts can come to."""
-    most = ahead.tables.max_samples
+    max_samples = ahead.tables.max_samples
     # With unscored responses, or a budget that others share, a cell does not tell what is asked for next.
     wide = censored & ~(state.scored & (not ahead.tables.shared))
-    least, left = state.used + state.asked, most - state.used - state.asked
+    fewest, left = state.used + state.asked, max_samples - state.used - state.asked
     for name, (low, high) in ends.items():
         low[wide], high[wide] = 0, 1
         if name == "responses":
-            low[wide], high[wide] = least[wide], most
+            low[wide], high[wide] = fewest[wide], max_samples
         elif name == "rounds":
             low[wide], high[wide] = state.rounds[wide] + 1, (state.rounds + 1 + left)[wide]
     exact = censored & ~wide
@@ -85,11 +85,11 @@ def fill_in(ends: Ends, censored: BoolArray, state: Censored, ahead: Ahead) -> N
 
 def _least(table: FloatArray, pos: IntArray, neg: IntArray, missing: IntArray) -> FloatArray:
     """Return the least entry among the cells that `missing` more responses can lead to, ``[prompt]``."""
-    least = np.array(table[pos, neg + missing], dtype=np.float64)
+    lowest = np.array(table[pos, neg + missing], dtype=np.float64)
     for more in range(1, int(missing.max(initial=0)) + 1):
         on = more <= missing
-        least[on] = np.minimum(least[on], table[pos[on] + more, neg[on] + missing[on] - more])
-    return least
+        lowest[on] = np.minimum(lowest[on], table[pos[on] + more, neg[on] + missing[on] - more])
+    return lowest
 
 
 class Ahead:
@@ -135,11 +135,11 @@ def extremes(draws: IntArray, low: FloatArray, high: FloatArray, step: float = 0
     tuple of FloatArray
         ``[pos, neg]`` each.
     """
-    most = draws.shape[0] - 1
+    max_samples = draws.shape[0] - 1
     tables = np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
-    for total in range(most - 1, -1, -1):
+    for total in range(max_samples - 1, -1, -1):
         pos = np.arange(total + 1)
-        wanted = np.minimum(draws[pos, total - pos], most - total)
+        wanted = np.minimum(draws[pos, total - pos], max_samples - total)
         for size in np.unique(wanted[wanted > 0]):
             here, after = pos[wanted == size], np.arange(total + size + 1)
             for table, best in zip(tables, (np.min, np.max), strict=True):

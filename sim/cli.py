@@ -1,32 +1,28 @@
-"""The command line, ``python -m sim``: one module of `sim.commands` a command.
+"""The command line, ``python -m sim``: the command of every study.
 
-Nothing heavy is imported at the top: ``--help`` answers at once, and what a command needs is
-imported when it runs.
+Nothing heavy is imported: ``--help`` answers at once, and a study is imported when it runs.
 """
 
 from __future__ import annotations
 
-import typer
-
-from sim.commands.analyze import analyze
-from sim.commands.budget import budget
-from sim.commands.compare import compare
-from sim.commands.empirical_bayes import empirical_bayes
-from sim.commands.frontier import frontier
-from sim.commands.learn import learn
-from sim.commands.replay import replay
-from sim.commands.show import show
-from sim.commands.when_adaptive_pays import when_adaptive_pays
+from sim.lazy import command_of, lazy_app
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="How many responses should each prompt get, and when may it stop? Compare sampling policies, exactly and by "
-    "simulation.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+_STUDIES = (
+    "compare",
+    "analyze",
+    "show",
+    "frontier",
+    "when_adaptive_pays",
+    "budget",
+    "empirical_bayes",
+    "replay",
+    "learn",
 )
 
-for _command in (compare, analyze, show, frontier, when_adaptive_pays, budget, empirical_bayes, replay, learn):
-    app.command()(_command)
+app = lazy_app(
+    "How many responses should each prompt get, and when may it stop? Compare sampling policies, exactly and by "
+    "simulation.",
+    {study.replace("_", "-"): command_of(f"sim.{study}.command", study) for study in _STUDIES},
+)

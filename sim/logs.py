@@ -7,7 +7,6 @@ so a seed fixes them, and all policies of a pass see the same responses.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,18 +16,9 @@ import numpy as np
 
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError
-from ada_bandit.uniforms import REWARDS, uniform, uniform_rows
-from sim.sources import (
-    TOKENS,
-    Counts,
-    all_tokens,
-    mean_tokens,
-    plural,
-    read_counts,
-    read_objects,
-    read_prompts,
-    read_rewards,
-)
+from ada_bandit.programs.rollouts import EXAMPLE, RolloutLine, read_rollouts
+from ada_bandit.uniforms import Stream, uniform, uniform_rows
+from sim.counts import Counts, all_tokens, plural, read_counts, read_prompts
 
 __all__ = ["CountLog", "Layout", "Log", "Order", "RewardLog", "read_log"]
 
@@ -90,7 +80,7 @@ class RewardLog:
         starts = ends - self.lengths
         source = np.full((prompts, width), -1)
         if order is Order.bootstrap:
-            places = uniform_rows(seed, REWARDS, prompts, width) * self.lengths[:, None]
+            places = uniform_rows(seed, Stream.REWARDS, prompts, width) * self.lengths[:, None]
             source[:] = starts[:, None] + places.astype(np.int64)
         else:
             prompt = np.repeat(np.arange(prompts), self.lengths)
@@ -98,7 +88,7 @@ class RewardLog:
             member = np.arange(self.rewards.size)
             if order is Order.shuffled:
                 # Every logged response has a uniform, and the lowest goes first.
-                member = np.lexsort((uniform(seed, REWARDS, prompt, draw), prompt))
+                member = np.lexsort((uniform(seed, Stream.REWARDS, prompt, draw), prompt))
             wanted = draw < width
             source[prompt[wanted], draw[wanted]] = member[wanted]
         inside = source >= 0
@@ -143,7 +133,7 @@ class CountLog:
 
     def layout(self, order: Order, width: int, seed: int) -> Layout:
         """Lay out `width` responses of every prompt in a random order, whose classes alone are known."""
-        uniforms = uniform_rows(seed, REWARDS, self.lengths.size, width)
+        uniforms = uniform_rows(seed, Stream.REWARDS, self.lengths.size, width)
         if order is Order.bootstrap:
             available = np.full(self.lengths.size, width)
             rewards = np.asarray(uniforms < (self.correct / self.lengths)[:, None], dtype=np.float64)
@@ -172,7 +162,7 @@ def read_log(path: str | Path) -> Log:
     path
         ``.jsonl`` (``.ndjson``) with one object a line, ``{"prompt_id": …, "rewards": […]}``, the
         rewards in the order in which they were drawn, and ``"tokens": […]`` beside them where
-        they are known; or a file of counts, as `sim.sources.read_counts` takes them, with
+        they are known; or a file of counts, as `sim.counts.read_counts` takes them, with
         mean_response_tokens where it is known. null and NaN mark a response without a score:
         it was paid for, and is replayed as such.
 
@@ -185,56 +175,29 @@ def read_log(path: str | Path) -> Log:
 
 
 def _read_lines(path: Path) -> Log:
-    ids, lengths, notes = [], [], []
-    rewards: list[float] = []
-    tokens: list[float] = []
-    means: list[float] = []
-    counted = 0
-    for prompt, row, where in read_objects(path):
-        if "rewards" not in row:
-            counted += 1
-            continue
-        new = read_rewards(row["rewards"], where)
-        ids.append(prompt)
-        lengths.append(len(new))
-        rewards += new
-        spent = _read_tokens(row, len(new), where)
-        tokens += spent
-        means.append(spent[0])
+    lines = list(read_rollouts(path))
+    ordered = [line for line in lines if isinstance(line, RolloutLine)]
+    counted = len(lines) - len(ordered)
     if counted:
-        lines = "1 line holds" if counted == 1 else f"{counted} lines hold"
-        note = f"{lines} counts without an order, so all lines are taken as counts"
-        return CountLog.of(read_counts(path, tokens=True), *([note] if ids else []))
-    values = np.array(rewards)
-    if np.isnan(values).all():
-        what = "no prompt with a scored response" if ids else "no prompts"
-        msg = f'{str(path)!r} has {what}; it needs a line such as {{"prompt_id": "a", "rewards": [0, 1, 1]}}'
+        holding = "1 line holds" if counted == 1 else f"{counted} lines hold"
+        note = f"{holding} counts without an order, so all lines are taken as counts"
+        return CountLog.of(read_counts(path, tokens=True), *([note] if ordered else []))
+    rewards = np.concatenate([np.empty(0), *(line.rewards for line in ordered)])
+    unscored = int(np.isnan(rewards).sum())
+    if unscored == rewards.size:
+        what = "no prompt with a scored response" if ordered else "no prompts"
+        msg = f"{str(path)!r} has {what}; it needs a line such as {EXAMPLE}"
         raise InputError(msg)
-    unscored = int(np.isnan(values).sum())
+    notes = []
     if unscored:
         notes.append(f"{unscored} {plural(unscored, 'response')} without a score (null or NaN)")
-    known = all_tokens(means, notes) is not None
+    # A prompt without tokens of its own responses may have their mean.
+    tokens = [line.tokens or (line.mean_tokens,) * line.rewards.size for line in ordered]
+    known = all_tokens([each[0] for each in tokens], notes) is not None
     return RewardLog(
-        tuple(ids),
-        np.array(lengths, dtype=np.int64),
-        values,
-        np.array(tokens) if known else None,
+        tuple(line.prompt_id for line in ordered),
+        np.array([line.rewards.size for line in ordered], dtype=np.int64),
+        rewards,
+        np.array([value for each in tokens for value in each], dtype=np.float64) if known else None,
         tuple(notes),
     )
-
-
-def _read_tokens(row: dict[str, Any], responses: int, where: str) -> list[float]:
-    """Return the tokens of every response of a line, NaN where there are none."""
-    if row.get("tokens") is None:
-        return [mean_tokens(row.get(TOKENS), where)] * responses
-    given = row["tokens"]
-    if not isinstance(given, list) or len(given) != responses:
-        got = f"{len(given)} values" if isinstance(given, list) else repr(given)
-        msg = f"tokens must be a list beside the {responses} {plural(responses, 'reward')}; got {got} {where}"
-        raise InputError(msg)
-    for value in given:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not (number and 0 <= value < math.inf):
-            msg = f"every count of tokens must be a number of at least 0; got {value!r} {where}"
-            raise InputError(msg)
-    return [float(value) for value in given]

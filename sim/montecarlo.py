@@ -6,8 +6,7 @@ on the seed alone, not on threads, chunks or the order of work.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,12 +16,14 @@ import numpy.typing as npt
 from ada_bandit import _kernels
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import check_count, check_pass_rates
-from ada_bandit.exact import check_verifier, reward_rates
 from ada_bandit.laws import Law
-from ada_bandit.policy import Policy
-from ada_bandit.uniforms import PASS_RATES, REWARDS, check_seed, uniform_rows
+from ada_bandit.policy import AnyPolicy, Blend, Policy
+from ada_bandit.programs.machine import available_cores
+from ada_bandit.tables import Tables
+from ada_bandit.uniforms import Stream, check_seed, uniform, uniform_rows
+from ada_bandit.verifier import PERFECT, VerifierNoise
 
-__all__ = ["Exits", "Simulation", "available_cores", "draw_pass_rates", "simulate", "simulate_law"]
+__all__ = ["Exits", "Simulation", "draw_pass_rates", "simulate", "simulate_law"]
 
 _CHUNK = 1 << 15
 
@@ -77,11 +78,6 @@ class Simulation:
     short_of_negatives_se: float
 
 
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def simulate(
     policy: Policy,
     pass_rates: npt.ArrayLike,
@@ -124,7 +120,7 @@ def simulate(
     def run(start: int) -> None:
         part = slice(start, start + _CHUNK)
         number = np.uint64(first + start)
-        _kernels.sample(key, np.uint64(REWARDS), number, rates[part], draws, cells[part], rounds[part])
+        _kernels.sample(key, np.uint64(Stream.REWARDS), number, rates[part], draws, cells[part], rounds[part])
         if progress is not None:
             progress(rates[part].size)
 
@@ -135,19 +131,18 @@ def simulate(
 
 def draw_pass_rates(law: Law, prompts: int, *, seed: int = 0, first_prompt: int = 0) -> FloatArray:
     """Draw the pass rates of consecutive prompts from a law, ``[prompt]``."""
-    uniforms = uniform_rows(seed, PASS_RATES, prompts, 1, first_prompt)
+    uniforms = uniform_rows(seed, Stream.PASS_RATES, prompts, 1, first_prompt)
     return law.quantile(uniforms[:, 0])
 
 
 def simulate_law(
-    policy: Policy,
+    policy: AnyPolicy,
     law: Law,
     *,
     prompts: int = 512,
     batches: int = 200,
     seed: int = 0,
-    false_positive: float = 0.0,
-    false_negative: float = 0.0,
+    verifier: VerifierNoise = PERFECT,
     progress: Callable[[int], None] | None = None,
 ) -> Simulation:
     """Simulate batches of prompts whose pass rates come from a law.
@@ -164,9 +159,8 @@ def simulate_law(
         Number of batches.
     seed
         Key of the uniforms; the same seed gives two policies the same prompts and responses.
-    false_positive, false_negative
-        How often the verifier rewards an incorrect response, or does not reward a correct one.
-        Classes, exits and signal are those of its rewards.
+    verifier
+        How often the verifier errs; classes, exits and signal are those of its rewards.
     progress
         Called with the number of prompts that were finished.
 
@@ -176,32 +170,36 @@ def simulate_law(
         Means and standard errors over all prompts; NaN where there is none.
     """
     total = check_count("prompts", prompts, 0) * check_count("batches", batches, 0)
-    noise = check_verifier(false_positive, false_negative)
-    side = policy.tables.max_samples + 1
-    cells = np.zeros(side * side, dtype=np.int64)
+    policies = [part for _, part in policy.parts]
+    side = policy.budget.max_samples + 1
+    cells = np.zeros((len(policies), side * side), dtype=np.int64)
     rounds = np.zeros(side, dtype=np.int64)
     # Integer histograms hold every prompt, so memory stays flat and sums are exact.
     for start in range(0, total, 32 * _CHUNK):
         count = min(32 * _CHUNK, total - start)
-        rates = draw_pass_rates(law, count, seed=seed, first_prompt=start)
-        seen = reward_rates(rates, *noise)
-        exits = simulate(policy, seen, seed=seed, first_prompt=start, progress=progress)
-        cells += np.bincount(exits.cells, minlength=cells.size)
-        rounds += np.bincount(exits.rounds, minlength=side)
-    return _summarise(policy, cells.reshape(side, side), rounds)
+        rates = verifier.reward_rates(draw_pass_rates(law, count, seed=seed, first_prompt=start))
+        kind = np.zeros(count, dtype=np.int64)
+        if isinstance(policy, Blend):
+            kind = (uniform(seed, Stream.KIND, np.arange(start, start + count), 0) < policy.weight).astype(np.int64)
+        for number, part in enumerate(policies):
+            exits = simulate(part, rates, seed=seed, first_prompt=start, progress=None if number else progress)
+            mine = kind == number
+            cells[number] += np.bincount(exits.cells[mine], minlength=side * side)
+            rounds += np.bincount(exits.rounds[mine], minlength=side)
+    return _summarise([part.tables for part in policies], cells.reshape(-1, side, side), rounds)
 
 
-def _summarise(policy: Policy, cells: IntArray, rounds: IntArray) -> Simulation:
-    tables = policy.tables
-    pos, neg = np.indices(cells.shape)
+def _summarise(stack: Sequence[Tables], cells: IntArray, rounds: IntArray) -> Simulation:
+    """Summarise counts of prompts by policy and exit cell, ``[policy, pos, neg]``, and by rounds."""
+    pos, neg = np.broadcast_arrays(*np.indices(cells.shape[1:]), np.empty(cells.shape))[:2]
     # For a random split the chance of signal at the cell stands in for the draw of the group.
     parts = {
         "samples": (pos + neg, cells),
         "rounds": (np.arange(rounds.size), rounds),
-        "signal": (tables.signal, cells),
-        "resolved": (tables.resolved, cells),
-        "short_of_positives": (tables.short_of_positives, cells),
-        "short_of_negatives": (tables.short_of_negatives, cells),
+        "signal": (np.stack([tables.signal for tables in stack]), cells),
+        "resolved": (np.stack([tables.resolved for tables in stack]), cells),
+        "short_of_positives": (np.stack([tables.short_of_positives for tables in stack]), cells),
+        "short_of_negatives": (np.stack([tables.short_of_negatives for tables in stack]), cells),
     }
     values: dict[str, float] = {}
     for name, (value, count) in parts.items():

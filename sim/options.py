@@ -1,66 +1,44 @@
-"""What the commands share: options, errors as one line, the law that options name, console and progress bar.
-
-Nothing heavy is imported at the top, so that ``--help`` answers at once.
-"""
+"""Options of the studies, in groups that a command takes as one value: policies, a pass-rate law, a score model."""
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
+from typing import Annotated, TypeAlias
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from sim.sources import Source
+from ada_bandit.errors import InputError
+from ada_bandit.policy import AnyPolicy, Blend, Policy
+from ada_bandit.programs.options import Options
+from ada_bandit.score_model import ScoreModel
+from ada_bandit.specs import read_policies
+from ada_bandit.verifier import VerifierNoise
+from sim.score_model import Scoring, parse_noise_ratio
+from sim.sources import Source, curve_names, from_curve, from_file, from_name, parse_share
 
 __all__ = [
-    "POLICIES",
     "ROLLOUTS",
-    "AtLeastOption",
-    "CurveOption",
-    "FalseNegativeOption",
-    "FalsePositiveOption",
-    "FiguresOption",
-    "JsonOption",
-    "NoiseRatioOption",
+    "BalancePolicy",
+    "CurveLaw",
+    "MorePolicies",
+    "MoreSinglePolicies",
     "ObjectiveOption",
-    "PassRatesOption",
-    "PolicyOption",
-    "RulesOption",
-    "SmoothOption",
-    "SourceOption",
-    "UpdateCostOption",
-    "escape",
-    "load_source",
-    "make_folder",
-    "new_table",
-    "output_console",
-    "plain_errors",
-    "print_notes",
-    "print_source",
-    "print_written",
-    "progress",
-    "write_files",
+    "Policies",
+    "RolloutLaw",
+    "Scores",
+    "SinglePolicies",
+    "UnfilteredLaw",
+    "VerifierErrors",
+    "VerifierScores",
 ]
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-POLICIES = ("grpo", "reinforce-ada-pos", "reinforce-ada-balance")
-"""The policies that a command takes unless told otherwise."""
 
 ROLLOUTS = "smollm2-reasoning-gym"
 """The built-in source of logged rollouts."""
 
 _CURVE = "qwen2.5-math-1.5b-base"
-_WIDTH = 100
+_POLICIES = ("grpo", "reinforce-ada-pos", "reinforce-ada-balance")
 
 PolicyOption = Annotated[
     list[str] | None,
@@ -119,9 +97,6 @@ SmoothOption = Annotated[
         show_default=False,
     ),
 ]
-FiguresOption = Annotated[
-    bool, typer.Option("--figures/--no-figures", help="Whether to draw the figures, as PNG and SVG.")
-]
 ObjectiveOption = Annotated[
     str, typer.Option(metavar="NAME", help="What the efficiency climbs: mean, log, or pass@k such as pass@8.")
 ]
@@ -141,146 +116,113 @@ FalsePositiveOption = Annotated[
 FalseNegativeOption = Annotated[
     float, typer.Option(metavar="RATE", help="Chance that the verifier takes a correct response for an incorrect one.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 
 
-def plain_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Turn the library's errors into one line on standard error and exit code 2."""
-
-    @functools.wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        from ada_bandit.errors import AdaBanditError
-
-        try:
-            return command(*args, **kwargs)
-        except AdaBanditError as error:
-            from rich.console import Console
-            from rich.text import Text
-
-            line = " ".join(str(error).split())
-            Console(stderr=True).print(Text(f"error: {line}", style="bold red"), soft_wrap=True)
-            raise typer.Exit(2) from None
-
-    return wrapped
+# Policies
 
 
-def load_source(
-    pass_rates: Path | None,
-    curve: str | None,
-    name: str | None,
-    at_least: str | None,
-    *,
-    smooth: bool | None,
-    default: str = _CURVE,
+def _policies(default: Sequence[str], policy: PolicyOption = None, rules: RulesOption = None) -> list[AnyPolicy]:
+    return read_policies(policy or default, rules or ())
+
+
+def _single_policies(default: Sequence[str], policy: PolicyOption = None, rules: RulesOption = None) -> list[Policy]:
+    policies = []
+    for each in _policies(default, policy, rules):
+        if isinstance(each, Blend):
+            msg = (
+                f"{each.label!r} is a blend of two policies, and this command follows one policy at a time; give its "
+                "two parts as files of their own"
+            )
+            raise InputError(msg)
+        policies.append(each)
+    return policies
+
+
+Policies: TypeAlias = Annotated[list[AnyPolicy], Options(partial(_policies, _POLICIES))]
+"""The policies of ``--policy`` and ``--rules``; GRPO and both of Reinforce-Ada unless given."""
+SinglePolicies: TypeAlias = Annotated[list[Policy], Options(partial(_single_policies, _POLICIES))]
+"""Likewise; blends are refused."""
+BalancePolicy: TypeAlias = Annotated[list[AnyPolicy], Options(partial(_policies, _POLICIES[-1:]))]
+"""Likewise; Reinforce-Ada-balance unless given."""
+MorePolicies: TypeAlias = Annotated[list[AnyPolicy], Options(partial(_policies, ()))]
+"""Likewise; none unless given."""
+MoreSinglePolicies: TypeAlias = Annotated[list[Policy], Options(partial(_single_policies, ()))]
+"""Likewise; blends are refused."""
+
+
+# Pass-rate laws
+
+
+def _unfiltered_law(
+    default: str,
+    pass_rates: PassRatesOption = None,
+    curve: CurveOption = None,
+    source_name: SourceOption = None,
+    smooth: SmoothOption = None,
 ) -> Source:
-    """Make the pass-rate law that the options name; the built-in source `default` where they name none."""
-    from ada_bandit.errors import InputError
-    from sim.sources import curve_names, from_curve, from_file, from_name, parse_share
-
-    given = {"--pass-rates": None if pass_rates is None else str(pass_rates), "--curve": curve, "--source": name}
-    shown = [f"{option} {value!r}" for option, value in given.items() if value is not None]
+    options = {"--pass-rates": pass_rates and str(pass_rates), "--curve": curve, "--source": source_name}
+    shown = [f"{option} {value!r}" for option, value in options.items() if value is not None]
     if len(shown) > 1:
         msg = f"{' and '.join(shown)} exclude each other; give one of them"
         raise InputError(msg)
-    is_curve = pass_rates is None and (curve is not None or (name or default) in curve_names())
-    if smooth is not None and is_curve:
+    name = source_name or default
+    if smooth is not None and pass_rates is None and (curve is not None or name in curve_names()):
         option = "--smooth" if smooth else "--no-smooth"
         msg = f"{option} is for a file of counts or for rollouts; give --pass-rates FILE as well, or leave it out"
         raise InputError(msg)
-    share = None if at_least is None else parse_share(at_least)
     if pass_rates is not None:
-        source = from_file(pass_rates, smooth=smooth)
-    elif curve is not None:
-        source = from_curve(curve)
-    else:
-        source = from_name(name or default, smooth=smooth)
+        return from_file(pass_rates, smooth=smooth)
+    return from_name(name, smooth=smooth) if curve is None else from_curve(curve)
+
+
+def _law(
+    default: str,
+    pass_rates: PassRatesOption = None,
+    curve: CurveOption = None,
+    source_name: SourceOption = None,
+    at_least: AtLeastOption = None,
+    smooth: SmoothOption = None,
+) -> Source:
+    share = None if at_least is None else parse_share(at_least)
+    source = _unfiltered_law(default, pass_rates, curve, source_name, smooth)
     return source if share is None else source.at_least(*share)
 
 
-def make_folder(out: Path) -> Path:
-    """Make the output folder before anything is computed."""
-    from ada_bandit.errors import InputError
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f"the output folder {str(out)!r} can't be made: {error.strerror}; give another one with --out"
-        raise InputError(msg) from error
-    return out
+CurveLaw: TypeAlias = Annotated[Source, Options(partial(_law, _CURVE))]
+"""The pass-rate law that the options name; that of the published base curve unless given."""
+RolloutLaw: TypeAlias = Annotated[Source, Options(partial(_law, ROLLOUTS))]
+"""Likewise; that of the built-in rollouts unless given."""
+UnfilteredLaw: TypeAlias = Annotated[Source, Options(partial(_unfiltered_law, _CURVE))]
+"""Likewise, that of the published base curve unless given; without the filter ``--at-least``."""
 
 
-def write_files(folder: Path, texts: Mapping[str, str], draw: Callable[[Path], Sequence[Path]] | None) -> list[str]:
-    """Write texts by file name, then the figures that `draw` writes; return the names of all files."""
-    from ada_bandit.errors import InputError
-
-    try:
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        drawn = [] if draw is None else draw(folder)
-    except OSError as error:
-        msg = f"can't write to {str(folder)!r}: {error.strerror}; give another folder with --out"
-        raise InputError(msg) from error
-    return [*texts, *(path.name for path in drawn)]
+# Score models
 
 
-@contextmanager
-def progress(what: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
-    """Show a bar on standard error while the body runs, on a terminal; give its two handles."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    # A user's rule may print; standard output may have to be JSON.
-    with redirect_stdout(sys.stderr), bar:
-        task = bar.add_task(what, total=max(total, 1))
-        yield lambda done: bar.advance(task, done), lambda what: bar.update(task, description=what)
+def _scores(
+    objective: ObjectiveOption = "mean", noise_ratio: NoiseRatioOption = "1", update_cost: UpdateCostOption = 0.0
+) -> Scoring:
+    return Scoring(ScoreModel(parse_noise_ratio(noise_ratio), objective, update_cost))
 
 
-def output_console() -> Console:
-    """Return the console of standard output; a file or pipe has a width of its own."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=_WIDTH)
+def _errors(false_positive: FalsePositiveOption = 0.0, false_negative: FalseNegativeOption = 0.0) -> VerifierNoise:
+    return VerifierNoise(false_positive, false_negative)
 
 
-def escape(text: str) -> str:
-    """Return the text with what rich would take for markup escaped."""
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def print_source(source: Source, console: Console) -> None:
-    """Print the label of a law and what is to be said about it."""
-    console.print(f"[bold]Pass rates:[/bold] {escape(source.label)}", highlight=False)
-    print_notes(source.notes, console)
+def _verifier_scores(
+    objective: ObjectiveOption = "mean",
+    noise_ratio: NoiseRatioOption = "1",
+    update_cost: UpdateCostOption = 0.0,
+    false_positive: FalsePositiveOption = 0.0,
+    false_negative: FalseNegativeOption = 0.0,
+) -> Scoring:
+    model = ScoreModel(parse_noise_ratio(noise_ratio), objective, update_cost)
+    return Scoring(model, VerifierNoise(false_positive, false_negative))
 
 
-def print_written(folder: Path, names: Sequence[str], console: Console) -> None:
-    """Print what was written."""
-    console.print(f"written to {folder}: {', '.join(names)}", style="dim", highlight=False, soft_wrap=True)
-
-
-def print_notes(notes: Sequence[str], console: Console) -> None:
-    """Print notes as dim list entries."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    for note in notes:
-        text = Text("- " + note, style="dim")
-        console.print(Padding(text, (0, 0, 0, 2), expand=False))
-
-
-def new_table(title: str, head: str, *columns: str) -> Table:
-    """Return a table whose first column is text and whose others are numbers."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(head, overflow="fold")
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
+Scores: TypeAlias = Annotated[Scoring, Options(_scores)]
+"""The score model of ``--objective``, ``--noise-ratio`` and ``--update-cost``."""
+VerifierScores: TypeAlias = Annotated[Scoring, Options(_verifier_scores)]
+"""Likewise, with the errors of the verifier."""
+VerifierErrors: TypeAlias = Annotated[VerifierNoise, Options(_errors)]
+"""How often the verifier errs, as keywords of the exact analysis."""

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ada_bandit.advantages import (
+    NGRPO,
+    PKPO,
     Advantage,
     Cell,
+    GroupMean,
+    GroupStd,
+    LeaveOneOut,
+    MaxRL,
+    PoolMean,
+    Unbiased,
     advantage_from_dict,
-    group_mean,
-    group_std,
-    leave_one_out,
-    max_rl,
-    ngrpo,
-    pkpo,
-    pool_mean,
-    unbiased,
 )
 from ada_bandit.budgets import Rounds
 from ada_bandit.errors import InputError
@@ -30,15 +30,15 @@ from ada_bandit.rules import Positive
 
 NAN = math.nan
 REWARD_RULES: list[Advantage] = [
-    pool_mean(),
-    group_mean(),
-    group_std(),
-    group_std(eps=0),
-    leave_one_out(),
-    max_rl(),
-    max_rl(power=0.5, eps=0.01),
-    max_rl(pool=True, eps=0),
-    ngrpo(),
+    PoolMean(),
+    GroupMean(),
+    GroupStd(),
+    GroupStd(eps=0),
+    LeaveOneOut(),
+    MaxRL(),
+    MaxRL(power=0.5, eps=0.01),
+    MaxRL(pool=True, eps=0),
+    NGRPO(),
 ]
 
 
@@ -51,29 +51,29 @@ def cell(pos: int, neg: int, keep_pos: int, keep_neg: int, estimate: float = NAN
 @pytest.mark.parametrize(
     ("rule", "counts", "expected"),
     [
-        (pool_mean(), (2, 6, 2, 2), (0.75, -0.25)),
-        (group_mean(), (2, 6, 2, 2), (0.5, -0.5)),
-        (group_mean(), (2, 6, 1, 3), (0.75, -0.25)),
+        (PoolMean(), (2, 6, 2, 2), (0.75, -0.25)),
+        (GroupMean(), (2, 6, 2, 2), (0.5, -0.5)),
+        (GroupMean(), (2, 6, 1, 3), (0.75, -0.25)),
         # Deviation of (1, 0, 0, 0) with n - 1: sqrt((9 + 1 + 1 + 1) / 16 / 3) = 1/2.
-        (group_std(eps=0), (2, 6, 1, 3), (1.5, -0.5)),
-        (group_std(eps=0.5), (2, 6, 1, 3), (0.75, -0.25)),
-        (group_std(), (3, 3, 2, 2), (0.5 / (math.sqrt(1 / 3) + 1e-4), -0.5 / (math.sqrt(1 / 3) + 1e-4))),
-        (leave_one_out(), (2, 6, 2, 2), (1 - 1 / 7, -2 / 7)),
-        (max_rl(eps=0), (2, 6, 1, 3), (3, -1)),
-        (max_rl(eps=0, pool=True), (2, 6, 1, 3), (3, -1)),
-        (max_rl(eps=0.25, pool=True), (2, 6, 2, 2), (1.5, -0.5)),
-        (max_rl(power=0.5, eps=0), (2, 6, 1, 3), (1.5, -0.5)),
-        (max_rl(eps=0), (0, 4, 0, 4), (1, 0)),
+        (GroupStd(eps=0), (2, 6, 1, 3), (1.5, -0.5)),
+        (GroupStd(eps=0.5), (2, 6, 1, 3), (0.75, -0.25)),
+        (GroupStd(), (3, 3, 2, 2), (0.5 / (math.sqrt(1 / 3) + 1e-4), -0.5 / (math.sqrt(1 / 3) + 1e-4))),
+        (LeaveOneOut(), (2, 6, 2, 2), (1 - 1 / 7, -2 / 7)),
+        (MaxRL(eps=0), (2, 6, 1, 3), (3, -1)),
+        (MaxRL(eps=0, pool=True), (2, 6, 1, 3), (3, -1)),
+        (MaxRL(eps=0.25, pool=True), (2, 6, 2, 2), (1.5, -0.5)),
+        (MaxRL(power=0.5, eps=0), (2, 6, 1, 3), (1.5, -0.5)),
+        (MaxRL(eps=0), (0, 4, 0, 4), (1, 0)),
         # A correct one is worth C(3, 1) / C(3, 1) = 1 where it is alone, C(2, 1) / C(3, 1) = 2/3 where there are two.
-        (pkpo(2), (2, 6, 1, 3), (1, -1 / 3)),
-        (pkpo(2), (2, 6, 2, 2), (2 / 3 * 2 / 3, -2 / 3 * 2 / 3)),
-        (pkpo(1), (2, 6, 2, 2), (1 - 1 / 3, -2 / 3)),
-        (pkpo(1), (1, 0, 1, 0), (1, 0)),
-        (pkpo(4), (2, 6, 2, 2), (0, 0)),
-        (pkpo(5), (2, 6, 2, 2), (0, 0)),
+        (PKPO(2), (2, 6, 1, 3), (1, -1 / 3)),
+        (PKPO(2), (2, 6, 2, 2), (2 / 3 * 2 / 3, -2 / 3 * 2 / 3)),
+        (PKPO(1), (2, 6, 2, 2), (1 - 1 / 3, -2 / 3)),
+        (PKPO(1), (1, 0, 1, 0), (1, 0)),
+        (PKPO(4), (2, 6, 2, 2), (0, 0)),
+        (PKPO(5), (2, 6, 2, 2), (0, 0)),
         # Rewards 0, 0, 0, 0 and one more of 1: mean 1/5, deviation sqrt((4/25 * 4 + ... ) / 4) = sqrt(1/5).
-        (ngrpo(eps=0), (0, 4, 0, 4), (0.8 / math.sqrt(1 / 5), -0.2 / math.sqrt(1 / 5))),
-        (ngrpo(), (4, 0, 4, 0), (0, 0)),
+        (NGRPO(eps=0), (0, 4, 0, 4), (0.8 / math.sqrt(1 / 5), -0.2 / math.sqrt(1 / 5))),
+        (NGRPO(), (4, 0, 4, 0), (0, 0)),
     ],
 )
 def test_by_hand(rule: Advantage, counts: tuple[int, int, int, int], expected: tuple[float, float]) -> None:
@@ -83,20 +83,20 @@ def test_by_hand(rule: Advantage, counts: tuple[int, int, int, int], expected: t
 
 def test_unbiased_by_hand() -> None:
     # n = 4, e = 0.2, b = 0.25: 4 * 0.2 * 0.75 / 1 and -4 * 0.8 * 0.25 / 3.
-    adv_pos, adv_neg = unbiased(0.25).of_classes(cell(2, 6, 1, 3, estimate=0.2))
+    adv_pos, adv_neg = Unbiased(0.25).of_classes(cell(2, 6, 1, 3, estimate=0.2))
     assert (adv_pos[0], adv_neg[0]) == pytest.approx((0.6, -0.8 / 3), rel=1e-14)
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-4])
 @pytest.mark.parametrize(("keep_pos", "keep_neg"), [(4, 0), (0, 4), (1, 0), (0, 1)])
 def test_group_std_is_exactly_zero_without_signal(keep_pos: int, keep_neg: int, eps: float) -> None:
-    adv_pos, adv_neg = group_std(eps).of_classes(cell(keep_pos, keep_neg, keep_pos, keep_neg))
+    adv_pos, adv_neg = GroupStd(eps).of_classes(cell(keep_pos, keep_neg, keep_pos, keep_neg))
     assert (adv_pos[0], adv_neg[0]) == (0, 0)
 
 
 def test_leave_one_out_of_a_single_response_is_its_reward() -> None:
-    assert leave_one_out().of_classes(cell(1, 0, 1, 0))[0] == 1
-    assert leave_one_out().of_classes(cell(0, 1, 0, 1))[1] == 0
+    assert LeaveOneOut().of_classes(cell(1, 0, 1, 0))[0] == 1
+    assert LeaveOneOut().of_classes(cell(0, 1, 0, 1))[1] == 0
 
 
 @st.composite
@@ -127,15 +127,15 @@ def test_of_rewards_equals_of_classes(batch: tuple[npt.NDArray[np.bool_], ...], 
     ("rule", "expected"),
     [
         # Pool (1, 0.5, 0, 0.1), its last one left out of the group; one response without a score.
-        (pool_mean(), (0.6, 0.1, -0.4)),
-        (group_mean(), (0.5, 0.0, -0.5)),
-        (group_std(eps=0), (1.0, 0.0, -1.0)),
-        (group_std(eps=0.5), (0.5, 0.0, -0.5)),
-        (leave_one_out(), (1 - 0.2, 0.5 - 1.1 / 3, 0 - 1.6 / 3)),
-        (max_rl(eps=0), (1.0, 0.0, -1.0)),
-        (max_rl(eps=0, pool=True), (1.5, 0.25, -1.0)),
+        (PoolMean(), (0.6, 0.1, -0.4)),
+        (GroupMean(), (0.5, 0.0, -0.5)),
+        (GroupStd(eps=0), (1.0, 0.0, -1.0)),
+        (GroupStd(eps=0.5), (0.5, 0.0, -0.5)),
+        (LeaveOneOut(), (1 - 0.2, 0.5 - 1.1 / 3, 0 - 1.6 / 3)),
+        (MaxRL(eps=0), (1.0, 0.0, -1.0)),
+        (MaxRL(eps=0, pool=True), (1.5, 0.25, -1.0)),
         # With one more reward of 1: mean 5/8, deviation sqrt((9 + 9 + 1 + 25) / 64 / 3).
-        (ngrpo(eps=0), (0.375 / math.sqrt(44 / 192), -0.125 / math.sqrt(44 / 192), -0.625 / math.sqrt(44 / 192))),
+        (NGRPO(eps=0), (0.375 / math.sqrt(44 / 192), -0.125 / math.sqrt(44 / 192), -0.625 / math.sqrt(44 / 192))),
     ],
 )
 def test_shaped_rewards_by_hand(rule: Advantage, expected: tuple[float, ...]) -> None:
@@ -154,7 +154,7 @@ def test_group_std_of_constant_shaped_rewards_is_exactly_zero(reward: float, siz
     rewards = np.full((1, size + 1), reward)
     rewards[0, -1] = NAN
     kept = ~np.isnan(rewards)
-    np.testing.assert_array_equal(group_std(eps).of_rewards(rewards, kept, kept)[kept], 0)
+    np.testing.assert_array_equal(GroupStd(eps).of_rewards(rewards, kept, kept)[kept], 0)
 
 
 @pytest.mark.parametrize("rule", REWARD_RULES)
@@ -170,21 +170,21 @@ def test_of_rewards_takes_a_single_row_and_an_empty_pool(rule: Advantage) -> Non
 def test_max_rl_refuses_rewards_below_zero(reward: float) -> None:
     rewards, kept = np.array([[1.0, reward, NAN]]), np.array([[True, True, False]])
     with pytest.raises(InputError, match=f"rewards must be at least 0; got {reward!r}"):
-        max_rl().of_rewards(rewards, kept, kept)
+        MaxRL().of_rewards(rewards, kept, kept)
 
 
 def test_rules_that_weigh_correctness_and_not_rewards() -> None:
-    assert not unbiased().uses_rewards
-    assert not pkpo().uses_rewards
+    assert not Unbiased().uses_rewards
+    assert not PKPO().uses_rewards
     assert all(rule.uses_rewards for rule in REWARD_RULES)
     flags = np.ones((1, 2), dtype=np.bool_)
     with pytest.raises(NotImplementedError, match="unbiased"):
-        unbiased().of_rewards(np.ones((1, 2)), flags, flags)
+        Unbiased().of_rewards(np.ones((1, 2)), flags, flags)
 
 
 @pytest.mark.parametrize("baseline", [0.25, 0.0])
 def test_unbiased_refuses_groups_that_leave_a_class_out(baseline: float) -> None:
-    policy = Policy(Positive(), Rounds(2, 2), group_size=1, advantage=unbiased(baseline))
+    policy = Policy(Positive(), Rounds(2, 2), group_size=1, advantage=Unbiased(baseline))
     with pytest.raises(InputError, match=r"group_size = 1 leaves one out; use group_size >= 2, the group rule 'unif"):
         _ = policy.tables
 
@@ -192,37 +192,37 @@ def test_unbiased_refuses_groups_that_leave_a_class_out(baseline: float) -> None
 @pytest.mark.parametrize(
     "policy",
     [
-        Policy(Positive(), Rounds(2, 2), group_size=2, advantage=unbiased()),
-        Policy(Positive(), Rounds(2, 2), group_size=1, group=Uniform(), advantage=unbiased()),
-        Policy(Positive(), Rounds(2, 2), group_size=1, group=Balanced(), advantage=unbiased(1.0)),
+        Policy(Positive(), Rounds(2, 2), group_size=2, advantage=Unbiased()),
+        Policy(Positive(), Rounds(2, 2), group_size=1, group=Uniform(), advantage=Unbiased()),
+        Policy(Positive(), Rounds(2, 2), group_size=1, group=Balanced(), advantage=Unbiased(1.0)),
     ],
 )
 def test_unbiased_accepts_the_remedies_that_its_error_names(policy: Policy) -> None:
     assert np.isfinite(policy.tables.adv_pos).all()
 
 
-@pytest.mark.parametrize("rule", [*REWARD_RULES, unbiased(), unbiased(0.25), group_std(0.01), pkpo(3)])
+@pytest.mark.parametrize("rule", [*REWARD_RULES, Unbiased(), Unbiased(0.25), GroupStd(0.01), PKPO(3)])
 def test_plain_values_round_trip(rule: Advantage) -> None:
     assert advantage_from_dict(rule.to_dict()) == rule
     assert advantage_from_dict(rule) is rule
 
 
 def test_a_class_or_a_name_stands_for_the_rule_with_its_defaults() -> None:
-    assert advantage_from_dict(group_std) == advantage_from_dict("group_std") == group_std(eps=1e-4)
-    assert advantage_from_dict("unbiased") == unbiased(baseline=0.5)
-    assert group_std().to_dict() == {"name": "group_std", "eps": 1e-4}
+    assert advantage_from_dict(GroupStd) == advantage_from_dict("group_std") == GroupStd(eps=1e-4)
+    assert advantage_from_dict("unbiased") == Unbiased(baseline=0.5)
+    assert GroupStd().to_dict() == {"name": "group_std", "eps": 1e-4}
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: group_std(-1e-4), r"eps must be a finite number in \[0, inf\]; got -0\.0001"),
-        (lambda: group_std(NAN), r"eps must be a finite number in \[0, inf\]; got nan"),
-        (lambda: group_std("small"), "eps must be a finite number.*got 'small'"),  # type: ignore[arg-type]
-        (lambda: max_rl(-1), r"power must be a finite number in \[0, inf\]; got -1"),
-        (lambda: max_rl(pool=1), "pool must be true or false; got 1"),  # type: ignore[arg-type]
-        (lambda: pkpo(0), "k must be a whole number of at least 1; got 0"),
-        (lambda: unbiased(1.5), r"baseline must be a finite number in \[0, 1\]; got 1\.5"),
+        (lambda: GroupStd(-1e-4), r"eps must be a finite number in \[0, inf\); got -0\.0001"),
+        (lambda: GroupStd(NAN), r"eps must be a finite number in \[0, inf\); got nan"),
+        (lambda: GroupStd("small"), "eps must be a finite number.*got 'small'"),  # type: ignore[arg-type]
+        (lambda: MaxRL(-1), r"power must be a finite number in \[0, inf\); got -1"),
+        (lambda: MaxRL(pool=1), "pool must be true or false; got 1"),  # type: ignore[arg-type]
+        (lambda: PKPO(0), "k must be a whole number of at least 1; got 0"),
+        (lambda: Unbiased(1.5), r"baseline must be a finite number in \[0, 1\]; got 1\.5"),
         (lambda: advantage_from_dict("group_sd"), r"unknown advantage 'group_sd'; did you mean 'group_std'\?"),
         (lambda: advantage_from_dict({"name": "group_std", "epsilon": 1}), r"'epsilon'; did you mean 'eps'\?"),
         (lambda: advantage_from_dict({"eps": 1}), r"such as \{name = 'group_std', eps = 1e-4\}; got \{'eps': 1\}"),

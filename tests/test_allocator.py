@@ -11,29 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ada_bandit import (
-    All,
-    Allocator,
-    Balance,
-    Never,
-    Policy,
-    Positive,
-    Quota,
-    Rounds,
-    Stages,
-    Uniform,
-    analyze,
-    unbiased,
-    uniform,
-)
+from ada_bandit import Allocator, Balance, Never, Policy, Positive, Quota, Rounds, analyze, uniform
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.advantages import group_std
-from ada_bandit.advantages import table as advantage_table
+from ada_bandit.advantages import AdvantageTable, GroupStd, Unbiased
 from ada_bandit.allocator import Groups, Request
-from ada_bandit.budgets import BatchBudget, BatchState
+from ada_bandit.budgets import BatchBudget, BatchState, Stages
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError
-from ada_bandit.groups import SplitTable
-from ada_bandit.memory import History
+from ada_bandit.groups import All, SplitTable, Uniform
+from ada_bandit.history import History
 from tests import naive_engine
 
 POLICIES = {
@@ -47,7 +32,7 @@ POLICIES = {
         budget=Rounds(5, 3),
         group_size=4,
         group=Uniform(),
-        advantage=unbiased(),
+        advantage=Unbiased(),
     ),
 }
 
@@ -241,7 +226,7 @@ def test_a_separate_correctness_decides_exits_and_classes() -> None:
 
 
 def test_unbiased_weighs_correctness_whatever_the_reward() -> None:
-    policy = Policy(rule=Never(), budget=Rounds(4), group_size=2, advantage=unbiased())
+    policy = Policy(rule=Never(), budget=Rounds(4), group_size=2, advantage=Unbiased())
     shaped = step_of_one(policy, [0.9, 0.1, 0.2, 0.3]).groups()
     # One of four is correct, so e = 1/4; n e (1-b) / keep_pos = 2/4/2 and -n (1-e) b / keep_neg = -2 (3/4) / 2.
     np.testing.assert_allclose(np.sort(shaped.advantages[0]), [-0.75, 0.25], atol=1e-15)
@@ -392,9 +377,12 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"prompts": 3}, "the state is of prompts 3, this allocator of 2"),
-            ({"seed": 9}, "the state is of seed 9, this allocator of 0"),
-            ({"policies": [Policy.preset("grpo").to_dict()]}, "the state is of policies"),
+            ({"prompts": 3}, "the state is of another prompts than this allocator: prompts is 3 there and 2 here"),
+            ({"seed": 9}, "the state is of another seed than this allocator: seed is 9 there and 0 here"),
+            (
+                {"policies": [Policy.preset("grpo").to_dict()]},
+                r"the state is of another policies than this allocator: policies\[0\]\.rule\.name is 'never' there",
+            ),
         ],
     )
     def test_a_state_of_something_else(self, change: dict[str, Any], message: str) -> None:
@@ -422,7 +410,7 @@ SEVERAL_TABLES = tuple(
         budget=BUDGET,
         group_size=3,
         group=SplitTable(*np.minimum(np.indices((13, 13)), keep)),
-        advantage=advantage_table(np.full((13, 13), 1.0 + keep), np.full((13, 13), -0.5 * keep)),
+        advantage=AdvantageTable(np.full((13, 13), 1.0 + keep), np.full((13, 13), -0.5 * keep)),
     )
     for keep, rule in enumerate((Balance(2), Never(), Positive()), start=1)
 )
@@ -518,8 +506,8 @@ class TestSeveralPolicies:
         [
             ({"budget": Rounds(3, 5)}, r"must share their budget; got Rounds\(samples=3, rounds=4\) and Rounds"),
             ({"group_size": 3}, "must share their group_size; got 4 and 3"),
-            ({"group": Uniform()}, "must share their group rule; got 'balanced' and 'uniform'"),
-            ({"advantage": group_std()}, r"must share their advantage; got pool_mean\(\) and group_std\(eps=0.0001\)"),
+            ({"group": Uniform()}, "must share their kind of split; got 'fixed' and 'random'"),
+            ({"advantage": GroupStd()}, r"must share their advantage; got PoolMean\(\) and GroupStd\(eps=0.0001\)"),
             ({"threshold": 0.7}, "must share their threshold; got 0.5 and 0.7"),
         ],
     )
@@ -528,7 +516,7 @@ class TestSeveralPolicies:
             Allocator([SEVERAL[0], replace(SEVERAL[1], **change)], 3)
 
     def test_advantages_of_one_name_must_not_differ_in_what_shaped_rewards_see(self) -> None:
-        small, large = (replace(SEVERAL[0], advantage=group_std(eps)) for eps in (1e-4, 1.0))
+        small, large = (replace(SEVERAL[0], advantage=GroupStd(eps)) for eps in (1e-4, 1.0))
         with pytest.raises(InputError, match="must share their advantage"):
             Allocator([small, large], 3)
 
@@ -544,9 +532,12 @@ class TestSeveralPolicies:
 
     def test_a_state_of_other_kinds(self) -> None:
         state = Allocator(SEVERAL, 2, kind=[0, 1]).state_dict()
-        with pytest.raises(InputError, match=r"the state is of kind \[0, 1\], this allocator of \[0, 2\]"):
+        message = r"the state is of another kind than this allocator: kind\[1\] is 1 there and 2 here"
+        with pytest.raises(InputError, match=message):
             Allocator(SEVERAL, 2, kind=[0, 2]).load_state_dict(state)
-        with pytest.raises(InputError, match="the state is of policies"):
+        with pytest.raises(
+            InputError, match="another policies than this allocator: the length of policies is 3 there and 1 he"
+        ):
             Allocator(SEVERAL[0], 2).load_state_dict(state)
 
 
@@ -614,7 +605,8 @@ class TestBatchBudgets:
         assert [state.spent.tolist() for state in script.shown] == [[0, 0], [2, 1], [3, 1]]
         assert [state.pos.tolist() for state in script.shown] == [[0, 0], [1, 1], [1, 1]]
         for state in script.shown:
-            assert (state.group_size, state.seed) == (2, 9)
+            assert state.group_size == 2
+            np.testing.assert_array_equal(state.uniforms(5), uniform(9, 3, np.arange(2), 5))
             np.testing.assert_array_equal(state.history.pos, [1.5, 0])
         # What it does to what it is shown changes nothing.
         script.shown[-1].pos[:] = 9

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ada_bandit.budgets import Budget, Rounds, Stages, budget_from_dict
+from ada_bandit.budgets import Budget, Rounds, Stages
 from ada_bandit.errors import InputError
 from ada_bandit.rules import ExitRule, Never, Positive, Quota
+from ada_bandit.shared import budget_from_dict
 
 
 def draws(budget: Budget, rule: ExitRule) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from ada_bandit.advantages import calibrated, table, unbiased
+from ada_bandit.advantages import AdvantageTable, Calibrated, Unbiased
 from ada_bandit.allocator import Allocator
 from ada_bandit.budgets import Rounds, Stages
 from ada_bandit.calibration import calibrate
@@ -20,7 +20,7 @@ from ada_bandit.exact import analyze
 from ada_bandit.groups import All, SplitTable, Uniform
 from ada_bandit.laws import Beta, Grid, Law
 from ada_bandit.policy import Policy
-from ada_bandit.rules import Balance, Never, Positive, Quota, Table
+from ada_bandit.rules import Balance, Never, Positive, Quota, StopTable
 from ada_bandit.shared import Neyman
 
 Array = npt.NDArray[np.float64]
@@ -35,7 +35,9 @@ def second_moment(policy: Policy, prior: Law) -> float:
     """Return E[sum of squared advantages of the kept responses] by averaging the exit law over the prior."""
     rates, weights = prior.quadrature(policy.budget.max_samples + 2)
     tables = policy.tables
-    energy = tables.keep_pos * tables.adv_pos**2 + tables.keep_neg * tables.adv_neg**2
+    energy = np.zeros(tables.draws.shape)
+    for split in tables.splits():
+        energy += split.chance * (split.keep_pos * split.adv_pos**2 + split.keep_neg * split.adv_neg**2)
     return float(sum((weights @ chance) * energy[cell] for cell, chance in analyze(policy, rates).exit_law.items()))
 
 
@@ -44,11 +46,11 @@ def unit_weights(policy: Policy, rates: Array) -> tuple[Array, list[tuple[str, t
     columns, names = [], []
     side = policy.tables.draws.shape
     for cell in analyze(policy, 0.5).exit_law:
-        for which, keep in (("adv_pos", policy.tables.keep_pos), ("adv_neg", policy.tables.keep_neg)):
+        for which, keep in (("adv_pos", policy.tables.mean_keep_pos), ("adv_neg", policy.tables.mean_keep_neg)):
             if keep[cell] > 0:
                 parts = {"adv_pos": np.zeros(side), "adv_neg": np.zeros(side)}
                 parts[which][cell] = 1
-                columns.append(analyze(replace(policy, advantage=table(**parts)), rates).gradient_weight)
+                columns.append(analyze(replace(policy, advantage=AdvantageTable(**parts)), rates).gradient_weight)
                 names.append((which, cell))
     return np.stack(columns, axis=1), names
 
@@ -72,7 +74,7 @@ def test_mean_has_weight_one_at_less_variance_than_any_unbiased_baseline(policy:
     assert found.largest_miss < 1e-8
     assert found.second_moment == pytest.approx(second_moment(found.policy, prior), rel=1e-9)
     baselines = np.linspace(0, 1, 51)
-    best = min(second_moment(replace(policy, advantage=unbiased(b)), prior) for b in baselines)
+    best = min(second_moment(replace(policy, advantage=Unbiased(b)), prior) for b in baselines)
     assert found.second_moment <= best * (1 + 1e-9)
 
 
@@ -83,7 +85,7 @@ def test_mean_has_weight_one_at_less_variance_than_any_unbiased_baseline(policy:
 def test_mean_halves_the_second_moment_of_unbiased(policy: Policy, mean: float, baseline: float, value: float) -> None:
     # Under Beta(1, 1), against the best of a hundred constant baselines.
     assert calibrate(policy, "mean", Beta(1, 1)).second_moment == pytest.approx(mean, abs=5e-5)
-    moments = {b: second_moment(replace(policy, advantage=unbiased(b)), Beta(1, 1)) for b in (0.46, 0.48, 0.5, 0.52)}
+    moments = {b: second_moment(replace(policy, advantage=Unbiased(b)), Beta(1, 1)) for b in (0.46, 0.48, 0.5, 0.52)}
     assert min(moments, key=lambda b: moments[b]) == baseline
     assert moments[baseline] == pytest.approx(value, abs=5e-5)
 
@@ -110,14 +112,14 @@ def test_solution_is_the_least_norm_of_a_second_set_of_equations(
     most = sum(sizes)
     rng = np.random.default_rng(seed)
     resolved = rng.random((most + 1, most + 1)) < 0.3
-    policy = Policy(Table(resolved), Stages(sizes), group_size=min(2, most), group=group)
+    policy = Policy(StopTable(resolved), Stages(sizes), group_size=min(2, most), group=group)
     prior = Beta(*rng.uniform(0.5, 3, 2))
     # A polynomial of degree K - 1 is settled by K points.
     nodes = (1 - np.cos(np.pi * (np.arange(most) + 0.5) / most)) / 2
     matrix, names = unit_weights(policy, nodes)
     rates, mass = prior.quadrature(most + 2)
     law = {cell: mass @ chance for cell, chance in analyze(policy, rates).exit_law.items()}
-    price = np.array([law[cell] * getattr(policy.tables, f"keep_{which[4:]}")[cell] for which, cell in names])
+    price = np.array([law[cell] * getattr(policy.tables, f"mean_keep_{which[4:]}")[cell] for which, cell in names])
     k = min(k, most)
     target = k * (1 - nodes) ** (k - 1)
     x, *_ = np.linalg.lstsq(matrix / np.sqrt(price), target, rcond=1e-12)
@@ -173,8 +175,8 @@ def test_log_within_a_bounded_pool_is_reported() -> None:
     np.testing.assert_allclose(truncated.weights, found.reachable, rtol=1e-11)
     # A positive that weighs n / keep_pos and a negative that weighs nothing do the same, at more variance.
     keep = BALANCE.tables.keep_pos
-    plain = np.divide(4, keep, out=np.zeros_like(keep), where=keep > 0)
-    policy = replace(BALANCE, advantage=table(plain, 0 * plain))
+    plain = np.divide(4, keep, out=np.zeros(keep.shape), where=keep > 0)
+    policy = replace(BALANCE, advantage=AdvantageTable(plain, 0 * plain))
     np.testing.assert_allclose(analyze(policy, p).gradient_weight, found.reachable, rtol=1e-11)
     assert second_moment(policy, Beta(1, 1)) == pytest.approx(7.798, abs=1e-3)
     assert truncated.second_moment == pytest.approx(4.400, abs=1e-3)
@@ -193,7 +195,7 @@ def test_least_distance_agrees_with_a_general_solver() -> None:
     matrix, names = unit_weights(policy, grid)
     rates, mass = prior.quadrature(5)
     law = {cell: mass @ chance for cell, chance in analyze(policy, rates).exit_law.items()}
-    price = np.array([law[cell] * getattr(policy.tables, f"keep_{which[4:]}")[cell] for which, cell in names])
+    price = np.array([law[cell] * getattr(policy.tables, f"mean_keep_{which[4:]}")[cell] for which, cell in names])
     constraint = {
         "type": "ineq",
         "fun": lambda a: np.concatenate([tolerance - (matrix @ a - grid**-0.5), tolerance + (matrix @ a - grid**-0.5)]),
@@ -230,7 +232,7 @@ def test_one_kept_row_is_enough_for_the_mean() -> None:
     # A negative wherever there is one: `unbiased` refuses such a group, as it can't weigh all positives.
     policy = Policy(Positive(), Rounds(2, 2), group_size=1)
     with pytest.raises(InputError, match="leaves one out"):
-        _ = replace(policy, advantage=unbiased()).tables
+        _ = replace(policy, advantage=Unbiased()).tables
     assert calibrate(policy, "mean", Beta(1, 1)).exact
 
 
@@ -271,7 +273,7 @@ def test_what_it_returns_is_an_ordinary_policy() -> None:
         (("best", Beta(1, 1)), {}, r"unknown objective 'best'"),
         (("pass@0", Beta(1, 1)), {}, r"unknown objective 'pass@0'"),
         (("mean", 0.5), {}, r"prior must be a law of the pass rate, such as Beta\(1, 1\); got 0\.5"),
-        (("mean", Beta(1, 1), -1), {}, r"tolerance must be a finite number in \[0, inf\]; got -1"),
+        (("mean", Beta(1, 1), -1), {}, r"tolerance must be a finite number in \[0, inf\); got -1"),
         (("mean", Beta(1, 1)), {"on_miss": "ignore"}, r"unknown value of on_miss 'ignore'"),
         (
             ("mean", Beta(1, 1)),
@@ -291,7 +293,7 @@ def test_values_that_calibration_refuses(arguments: Any, options: Any, message: 
 
 def test_as_an_advantage_rule_it_is_solved_for_under_the_policys_own_draws() -> None:
     for budget in (Rounds(8, 4), Rounds(1, 20)):
-        policy = Policy(Positive(), budget, 4, advantage=calibrated("pass@2", Beta(0.5, 1)))
+        policy = Policy(Positive(), budget, 4, advantage=Calibrated("pass@2", Beta(0.5, 1)))
         np.testing.assert_allclose(analyze(policy, [0.0, 0.3, 1.0]).gradient_weight, [2.0, 1.4, 0.0], atol=1e-8)
         found = calibrate(policy, "pass@2", Beta(0.5, 1))
         np.testing.assert_array_equal(policy.tables.adv_pos, found.policy.tables.adv_pos)
@@ -301,7 +303,7 @@ def test_as_an_advantage_rule_it_is_solved_for_under_the_policys_own_draws() -> 
 
 
 def test_the_rule_reaches_the_allocator() -> None:
-    policy = Policy(Positive(), Rounds(4, 2), 4, advantage=calibrated("mean"))
+    policy = Policy(Positive(), Rounds(4, 2), 4, advantage=Calibrated("mean"))
     allocator = Allocator(policy, prompts=30, seed=1)
     while request := allocator.ask():
         allocator.tell(request.ids, request.draws % (2 + request.prompts) == 1)
@@ -314,8 +316,8 @@ def test_the_rule_reaches_the_allocator() -> None:
 
 def test_the_rule_refuses_what_it_cannot_do() -> None:
     with pytest.raises(InputError, match="no advantages bring w within tolerance = 1e-09"):
-        _ = Policy(Positive(), Rounds(2, 2), 2, advantage=calibrated("log", tolerance=1e-9)).tables
+        _ = Policy(Positive(), Rounds(2, 2), 2, advantage=Calibrated("log", tolerance=1e-9)).tables
     with pytest.raises(InputError, match="'calibrated' depends on the paths"):
-        Policy(Never(), Neyman(), 4, advantage=calibrated("mean"))
-    with pytest.raises(InputError, match="the advantage 'calibrated' needs values of its own"):
-        Policy(Never(), Rounds(4), 4, advantage=calibrated)  # type: ignore[arg-type]
+        Policy(Never(), Neyman(), 4, advantage=Calibrated("mean"))
+    with pytest.raises(InputError, match="the advantage Calibrated needs values of its own: call it, as in Calibrated"):
+        Policy(Never(), Rounds(4), 4, advantage=Calibrated)  # type: ignore[arg-type]

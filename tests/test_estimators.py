@@ -5,12 +5,12 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 import pytest
+from ada_bandit._lattice import first_part_law, log_factorials, reach
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from ada_bandit import estimators
-from ada_bandit._lattice import first_part_law, log_factorials, reach
 from ada_bandit.budgets import Budget, Rounds, Stages
 from ada_bandit.errors import InputError
 from ada_bandit.estimators import compare_estimators, pool_mean_estimate, prefix_probability, unbiased_estimate

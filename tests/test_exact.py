@@ -12,13 +12,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from ada_bandit.advantages import Advantage, advantage_from_dict, group_mean, group_std, pool_mean, unbiased
+from ada_bandit.advantages import Advantage, GroupMean, GroupStd, PoolMean, Unbiased, advantage_from_dict
 from ada_bandit.budgets import Budget, Rounds, Stages
 from ada_bandit.errors import InputError
 from ada_bandit.exact import analyze, analyze_law, induced_objective
 from ada_bandit.groups import All, Balanced, GroupRule, Uniform
 from ada_bandit.laws import Beta, Grid, Mixture
-from ada_bandit.policy import Policy, preset_names
+from ada_bandit.policy import Policy
+from ada_bandit.presets import preset_names
 from ada_bandit.rules import Balance, ExitRule, Never, Positive, Quota, exit_rule
 from tests import naive
 
@@ -126,12 +127,12 @@ def test_weights_of_plain_sampling(n: int) -> None:
     k = np.arange(n + 1)[:, None]
     deviation = np.sqrt(k * (n - k)) * stats.binom.pmf(k, n, p)
     grpo = math.sqrt((n - 1) / n) * deviation.sum(axis=0) / (n * p * (1 - p))
-    policy = Policy(Never(), Rounds(n), group=All(), advantage=group_std(eps=0))
+    policy = Policy(Never(), Rounds(n), group=All(), advantage=GroupStd(eps=0))
     np.testing.assert_allclose(analyze(policy, p).gradient_weight, grpo, rtol=1e-12)
 
 
 def test_grpo_weight_tends_to_the_inverse_standard_deviation() -> None:
-    policy = Policy(Never(), Rounds(512), group=All(), advantage=group_std(eps=0))
+    policy = Policy(Never(), Rounds(512), group=All(), advantage=GroupStd(eps=0))
     p = np.array([0.2, 0.5, 0.7])
     np.testing.assert_allclose(analyze(policy, p).gradient_weight, 1 / np.sqrt(p * (1 - p)), rtol=3e-3)
 
@@ -183,7 +184,7 @@ def test_pooled_mean_at_a_first_positive_one_by_one() -> None:
 @pytest.mark.parametrize("rule", [Positive(1), Positive(3), Balance(4), Balance(5), Quota(3, 1), Quota(1, 4)])
 def test_unbiased_advantage_has_weight_one(rule: ExitRule, rounds: tuple[int, int], group: GroupRule) -> None:
     for baseline in (0.0, 0.3, 0.5, 1.0):
-        policy = Policy(rule, Rounds(*rounds), group_size=4, group=group, advantage=unbiased(baseline))
+        policy = Policy(rule, Rounds(*rounds), group_size=4, group=group, advantage=Unbiased(baseline))
         np.testing.assert_allclose(analyze(policy, RATES).gradient_weight, 1, atol=1e-9)
         np.testing.assert_allclose(induced_objective(policy, RATES), RATES, atol=1e-9)
 
@@ -353,7 +354,7 @@ QUADRATURE_POLICIES = [
     POS,
     BALANCE,
     Policy.preset("grpo"),
-    Policy(Quota(2, 1), Stages((3, 1, 6)), group_size=3, group=Uniform(), advantage=group_mean()),
+    Policy(Quota(2, 1), Stages((3, 1, 6)), group_size=3, group=Uniform(), advantage=GroupMean()),
 ]
 
 
@@ -395,7 +396,7 @@ def test_large_budgets(budget: Rounds) -> None:
     assert analysis.expected_samples[0] == 512
 
 
-@pytest.mark.parametrize("advantage", [pool_mean(), group_mean(), group_std()])
+@pytest.mark.parametrize("advantage", [PoolMean(), GroupMean(), GroupStd()])
 def test_no_weight_without_signal(advantage: Advantage) -> None:
     policy = Policy(Never(), Rounds(1), group_size=1, group=All(), advantage=advantage)
     np.testing.assert_array_equal(analyze(policy, RATES).gradient_weight, 0)

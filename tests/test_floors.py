@@ -20,8 +20,8 @@ FLOORS = {
     ),
     "parts": "rules rule_files budgets shared groups",
     "policy": "sampling gradient fit_weight advantages tables policy",
-    "readings": "exact estimators efficiency calibration fitting optimal presets",
-    "running": "memory allocator steps empirical specs",
+    "readings": "exact estimators efficiency calibration fitting optimal presets specs",
+    "running": "memory allocator steps empirical step_specs",
 }
 """The library from the ground up: a module imports from those before it alone."""
 

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from ada_bandit import Allocator, Beta, Grid, Policy, Positive, Rounds, uniform
+from ada_bandit import Allocator, Beta, Policy, Positive, Rounds, uniform
 from ada_bandit._types import IntArray
 from ada_bandit.errors import InputError
-from ada_bandit.laws import Law
-from ada_bandit.memory import History, PassRateMemory, default_grid, fit_prior
-from ada_bandit.uniforms import PASS_RATES
+from ada_bandit.fitting import default_grid, fit_prior
+from ada_bandit.history import History
+from ada_bandit.laws import Grid, Law
+from ada_bandit.memory import PassRateMemory
+from ada_bandit.uniforms import Stream
 
 
 class TestMemory:
@@ -167,13 +169,13 @@ def gap(law: Grid, pos: IntArray, neg: IntArray) -> float:
 
 
 def plain_pools(law: Law, prompts: int, total: int, seed: int) -> tuple[IntArray, IntArray]:
-    rates = law.quantile(uniform(seed, PASS_RATES, np.arange(prompts), 0))
+    rates = law.quantile(uniform(seed, Stream.PASS_RATES, np.arange(prompts), 0))
     pos = np.random.default_rng(seed).binomial(total, rates)
     return pos, total - pos
 
 
 def stopped_pools(policy: Policy, law: Law, prompts: int, seed: int) -> tuple[IntArray, IntArray]:
-    rates = law.quantile(uniform(seed, PASS_RATES, np.arange(prompts), 0))
+    rates = law.quantile(uniform(seed, Stream.PASS_RATES, np.arange(prompts), 0))
     allocator = Allocator(policy, prompts, seed)
     while request := allocator.ask():
         allocator.tell(request.ids, uniform(seed, 0, request.prompts, request.draws) < rates[request.prompts])

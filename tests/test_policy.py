@@ -9,29 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ada_bandit.advantages import (
-    Advantage,
-    group_mean,
-    group_std,
-    leave_one_out,
-    max_rl,
-    ngrpo,
-    pkpo,
-    pool_mean,
-    unbiased,
-)
+from ada_bandit.advantages import NGRPO, PKPO, Advantage, GroupMean, GroupStd, LeaveOneOut, MaxRL, PoolMean, Unbiased
 from ada_bandit.budgets import Budget, Rounds, Stages
 from ada_bandit.errors import InputError
 from ada_bandit.groups import All, Balanced, GroupRule, Uniform
 from ada_bandit.laws import Beta, Grid, Law, Mixture
-from ada_bandit.policy import Policy, preset_names
+from ada_bandit.policy import Policy
+from ada_bandit.presets import preset_names
 from ada_bandit.rules import (
     Balance,
     ConfidenceSequence,
     ExitRule,
     Interval,
+    MeanBetween,
     Never,
-    PoolMean,
     Positive,
     Posterior,
     Quota,
@@ -44,6 +35,9 @@ def margin(
     pos: npt.NDArray[np.int64], neg: npt.NDArray[np.int64], *, by: float = 2, label: str = "", strict: bool = False
 ) -> npt.NDArray[np.bool_]:
     return abs(pos - neg) > by if strict else abs(pos - neg) >= by
+
+
+OWN = {"margin": margin}
 
 
 units = st.floats(0, 1, exclude_min=True, exclude_max=True, allow_subnormal=False)
@@ -66,7 +60,7 @@ simple_rules: st.SearchStrategy[ExitRule] = st.one_of(
     st.builds(Quota, st.integers(0, 9), st.integers(0, 9)),
     st.builds(Balance, st.integers(1, 64)),
     st.builds(Interval, units, units),
-    regions.map(lambda ends: PoolMean(min(ends), max(ends))),
+    regions.map(lambda ends: MeanBetween(min(ends), max(ends))),
     st.builds(lambda ends, alpha: ConfidenceSequence(min(ends), max(ends), alpha), regions, units),
     st.builds(
         lambda ends, mass, prior: Posterior(min(ends), max(ends), mass, prior),
@@ -96,12 +90,12 @@ budgets: st.SearchStrategy[Budget] = st.one_of(
 )
 groups: st.SearchStrategy[GroupRule] = st.sampled_from([Balanced(), Uniform(), All(), All(at_least=9)])
 advantages: st.SearchStrategy[Advantage] = st.one_of(
-    st.sampled_from([pool_mean(), group_mean(), leave_one_out()]),
-    st.builds(group_std, st.floats(0, 1e300)),
-    st.builds(max_rl, st.floats(0, 9), st.floats(0, 1), st.booleans()),
-    st.builds(pkpo, st.integers(1, 64)),
-    st.just(ngrpo()),
-    st.builds(unbiased, st.floats(0, 1)),
+    st.sampled_from([PoolMean(), GroupMean(), LeaveOneOut()]),
+    st.builds(GroupStd, st.floats(0, 1e300)),
+    st.builds(MaxRL, st.floats(0, 9), st.floats(0, 1), st.booleans()),
+    st.builds(PKPO, st.integers(1, 64)),
+    st.just(NGRPO()),
+    st.builds(Unbiased, st.floats(0, 1)),
 )
 
 
@@ -122,12 +116,12 @@ def policies(draw: st.DrawFn) -> Policy:
 @given(policy=policies())
 def test_toml_is_read_back_unchanged(policy: Policy) -> None:
     text = policy.to_toml()
-    copy = Policy.from_toml(text)
+    copy = Policy.from_toml(text, OWN)
     assert copy == policy
     assert copy.name == policy.name
     assert copy.to_toml() == text
     assert hash(copy) == hash(policy)
-    assert Policy.from_dict(policy.to_dict()) == policy
+    assert Policy.from_dict(policy.to_dict(), OWN) == policy
 
 
 @pytest.mark.parametrize(
@@ -141,7 +135,7 @@ def test_any_name_survives_toml(name: str) -> None:
 def test_numbers_of_numpy_survive_toml() -> None:
     rule = Positive(np.int64(2)) | margin.with_options(by=np.float64(0.1), strict=np.True_)  # type: ignore[arg-type]
     policy = Policy(rule, Rounds(np.int32(4)), group_size=np.int64(2), threshold=np.float32(0.25))  # type: ignore[arg-type]
-    assert Policy.from_toml(policy.to_toml()) == policy
+    assert Policy.from_toml(policy.to_toml(), OWN) == policy
 
 
 def test_toml_as_people_write_it() -> None:
@@ -163,7 +157,7 @@ def test_toml_as_people_write_it() -> None:
         eps = 0
     """)
     expected = Policy(
-        Never() | (Positive() & ~Never()), Stages((8, 16)), 4, group=Uniform(), advantage=group_std(eps=0), name="mine"
+        Never() | (Positive() & ~Never()), Stages((8, 16)), 4, group=Uniform(), advantage=GroupStd(eps=0), name="mine"
     )
     assert policy == expected
     assert policy.name == expected.name
@@ -183,10 +177,15 @@ def test_toml_text_of_a_preset() -> None:
 
 def test_presets() -> None:
     plain: dict[str, Any] = {"rule": Never(), "budget": Rounds(4), "group_size": 4, "group": All()}
-    assert Policy.preset("grpo") == Policy(**plain, advantage=group_std(eps=1e-4))
-    assert Policy.preset("dr-grpo") == Policy(**plain, advantage=group_mean())
-    assert Policy.preset("rloo") == Policy(**plain, advantage=leave_one_out())
-    adaptive: dict[str, Any] = {"budget": Rounds(8, 4), "group_size": 4, "group": Balanced(), "advantage": pool_mean()}
+    assert Policy.preset("grpo") == Policy(**plain, advantage=GroupStd(eps=1e-4))
+    assert Policy.preset("dr-grpo") == Policy(**plain, advantage=GroupMean())
+    assert Policy.preset("rloo") == Policy(**plain, advantage=LeaveOneOut())
+    adaptive: dict[str, Any] = {
+        "budget": Rounds(8, 4),
+        "group_size": 4,
+        "group": Balanced(),
+        "advantage": PoolMean(),
+    }
     assert Policy.preset("reinforce-ada-pos") == Policy(rule=Positive(1), **adaptive)
     assert Policy.preset("reinforce-ada-balance") == Policy(rule=Balance(4), **adaptive)
     assert preset_names()[:5] == ("grpo", "dr-grpo", "rloo", "reinforce-ada-pos", "reinforce-ada-balance")
@@ -201,14 +200,14 @@ def test_presets_take_options() -> None:
 
 
 def test_parts_by_name_table_or_class() -> None:
-    policy = Policy("never", {"name": "rounds", "samples": 4}, 2, "all", leave_one_out)  # type: ignore[arg-type]
-    assert policy == Policy(Never(), Rounds(4), 2, All(), leave_one_out())
+    policy = Policy("never", {"name": "rounds", "samples": 4}, 2, "all", LeaveOneOut)  # type: ignore[arg-type]
+    assert policy == Policy(Never(), Rounds(4), 2, All(), LeaveOneOut())
 
 
 def test_defaults() -> None:
     policy = Policy(Balance(4), Rounds(8, 4), group_size=4)
     assert policy == Policy.preset("reinforce-ada-balance")
-    assert (policy.group, policy.advantage, policy.threshold, policy.name) == (Balanced(), pool_mean(), 0.5, "")
+    assert (policy.group, policy.advantage, policy.threshold, policy.name) == (Balanced(), PoolMean(), 0.5, "")
     assert policy.label == "balance, 8 x 4, n = 4"
     assert Policy(Never(), Stages((2, 5)), group=All()).n == 7
 
@@ -229,7 +228,10 @@ def test_defaults() -> None:
         ({"rule": "balanse"}, r"unknown rule 'balanse'; did you mean 'balance'\?"),
         ({"budget": {"name": "rounds", "samples": 8, "round": 4}}, r"'round'; did you mean 'rounds'\?"),
         ({"group": "uniformly"}, r"unknown group rule 'uniformly'; did you mean 'uniform'\?"),
-        ({"advantage": "grpo"}, "unknown advantage 'grpo'.*Known: calibrated, group_mean, group_std, leave_one_out"),
+        (
+            {"advantage": "grpo"},
+            "unknown advantage 'grpo'.*Known: advantage_table, calibrated, group_mean, group_std, leave_one_out",
+        ),
     ],
 )
 def test_values_that_policies_refuse(changes: dict[str, Any], message: str) -> None:

@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ada_bandit import All, Allocator, Balance, Beta, Policy, Rounds, analyze, analyze_law, group_mean, uniform
+from ada_bandit import Allocator, Balance, Beta, Policy, Rounds, ScoreModel, analyze, uniform
+from ada_bandit.advantages import GroupMean
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
+from ada_bandit.exact import analyze_law
+from ada_bandit.groups import All
 from ada_bandit.memory import PassRateMemory
 from ada_bandit.optimal import bayes_policy
-from ada_bandit.policy import preset_names
-from ada_bandit.presets import PRESETS, presets_table
+from ada_bandit.presets import PRESETS, preset_names, presets_table
 
 Array = npt.NDArray[np.float64]
 RATES = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.97])
@@ -125,10 +127,16 @@ def test_the_allocator_takes_every_preset(name: str) -> None:
 
 
 def test_names_and_entries() -> None:
+    # The published names, in the order in which commands list them.
+    assert preset_names() == (
+        *("grpo", "dr-grpo", "rloo", "reinforce-ada-pos", "reinforce-ada-balance", "reinforce-ada-seq"),
+        *("reinforce-ada-est", "maxrl", "pkpo", "ngrpo", "pods", "speed", "pilot-commit", "dapo", "greso", "mopps"),
+        *("gvm", "cures", "knapsack", "vip", "bayes"),
+    )
     assert tuple(PRESETS) == preset_names()
     assert set(OPTIONS) == set(PRESETS)
     for name, preset in PRESETS.items():
-        assert preset.name == name
+        assert Policy.preset(name).name == preset.name == name
         assert preset.formula
         assert preset.source
         assert preset.read.startswith(("public code", "paper text", "secondary text", "ours"))
@@ -174,7 +182,7 @@ def test_weight_of_ngrpo_by_its_definition(n: int) -> None:
 def test_weight_of_pods_tends_to_that_of_a_balanced_group() -> None:
     policy = Policy.preset("pods", samples=512, group_size=4)
     rates = np.array([0.1, 0.5, 0.8])
-    plain = analyze(replace(policy, advantage=group_mean()), rates).gradient_weight
+    plain = analyze(replace(policy, advantage=GroupMean()), rates).gradient_weight
     np.testing.assert_allclose(plain, 1 / (4 * rates * (1 - rates)), rtol=1e-9)
     # The deviation of two ones and two zeros is sqrt(1/3).
     expected = plain / (math.sqrt(1 / 3) + 1e-4)
@@ -239,7 +247,7 @@ def test_reinforce_ada_seq_of_the_text() -> None:
 
 def test_bayes_is_the_optimal_policy_under_a_uniform_law() -> None:
     policy = Policy.preset("bayes", noise_ratio=10.0, samples=4)
-    assert policy == bayes_policy(Beta(1, 1), noise_ratio=10.0, samples=4)
+    assert policy == bayes_policy(Beta(1, 1), ScoreModel(noise_ratio=10.0), samples=4)
 
 
 # Faults of public code

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,13 @@ from ada_bandit.rules import (
     ConfidenceSequence,
     ExitRule,
     Interval,
+    MeanBetween,
     Never,
     Not,
-    PoolMean,
     Positive,
     Posterior,
     Quota,
+    UserRule,
     exit_rule,
     rule_from_dict,
     rule_names,
@@ -57,8 +59,8 @@ def picture(rule: ExitRule, size: int = 5) -> list[str]:
         (Balance(4), ["..+++", "..+++", "..+++", ".....", "....."]),
         (Balance(3), ["..+++", "..+++", "..+++", "..+++", "....."]),
         (Balance(1), [".++++", ".++++", ".++++", ".++++", ".++++"]),
-        (PoolMean(0.25, 0.5), ["....+", "...++", "..+++", ".+++.", "....."]),
-        (PoolMean(0.0, 1 / 3), [".....", ".....", "....+", "..+++", ".++++"]),
+        (MeanBetween(0.25, 0.5), ["....+", "...++", "..+++", ".+++.", "....."]),
+        (MeanBetween(0.0, 1 / 3), [".....", ".....", "....+", "..+++", ".++++"]),
         (~Positive(3), [".....", ".....", "+++++", "+++++", "+++++"]),
         (Positive(3) & ~Quota(0, 2), ["++...", "++...", ".....", ".....", "....."]),
         (Positive(4) | Quota(0, 4), ["+++++", "....+", "....+", "....+", "....+"]),
@@ -253,25 +255,35 @@ def test_user_rule_with_options() -> None:
 
     assert picture(streak) == ["+....", "+....", ".....", ".....", "...++"]
     assert picture(streak.with_options(length=4)) == ["+....", ".....", ".....", ".....", "....+"]
-    assert rule_from_dict("streak") == streak
-    assert rule_from_dict({"name": "streak", "length": 4}) == streak.with_options(length=4)
+    own = {"streak": streak}
+    assert rule_from_dict("streak", own) == streak
+    assert rule_from_dict({"name": "streak", "length": 4}, own) == streak.with_options(length=4)
     assert streak.with_options(length=4).to_dict() == {"name": "streak", "length": 4}
-    assert "streak" in rule_names()
+    assert "streak" in rule_names(own)
+    # Who isn't handed the rule does not know it.
+    assert "streak" not in rule_names()
+    with pytest.raises(InputError, match="unknown rule 'streak'"):
+        rule_from_dict("streak")
     with pytest.raises(InputError, match=r"option of the rule 'streak' 'lenght'; did you mean 'length'\?"):
-        rule_from_dict({"name": "streak", "lenght": 4})
+        rule_from_dict({"name": "streak", "lenght": 4}, own)
 
 
-def test_a_rule_defined_again_replaces_the_earlier_one() -> None:
-    def define(count: int) -> ExitRule:
+def test_two_rules_of_one_name_both_keep_working() -> None:
+    def define(count: int) -> UserRule:
         @exit_rule
         def redefined(pos: Counts, neg: Counts) -> npt.NDArray[np.bool_]:
             return pos >= count
 
         return redefined
 
-    define(1)
-    assert picture(rule_from_dict("redefined")) != picture(define(2))
-    assert picture(rule_from_dict("redefined")) == picture(Positive(2))
+    first, second = define(1), define(2)
+    assert first != second
+    assert first.name == second.name == "redefined"
+    for rule, twin in ((first, Positive(1)), (second, Positive(2))):
+        assert picture(rule) == picture(twin)
+        assert picture(rule_from_dict("redefined", {"redefined": rule})) == picture(twin)
+        policy = Policy(rule, Rounds(4, 2), group_size=2)
+        np.testing.assert_array_equal(policy.tables.draws, replace(policy, rule=twin).tables.draws)
 
 
 def test_rates_of_the_empty_cell_do_not_warn() -> None:
@@ -334,8 +346,8 @@ def test_what_can_not_be_a_user_rule() -> None:
         (lambda: Quota(-1, 2), "positives must be a whole number of at least 0; got -1"),
         (lambda: Quota(1, -2), "negatives must be a whole number of at least 0; got -2"),
         (lambda: Balance(0), "group_size must be a whole number of at least 1; got 0"),
-        (lambda: PoolMean(0.5, 0.5), r"low must be below high; got low = 0\.5, high = 0\.5"),
-        (lambda: PoolMean(-0.1, 0.5), r"low must be a finite number in \[0, 1\]; got -0\.1"),
+        (lambda: MeanBetween(0.5, 0.5), r"low must be below high; got low = 0\.5, high = 0\.5"),
+        (lambda: MeanBetween(-0.1, 0.5), r"low must be a finite number in \[0, 1\]; got -0\.1"),
         (lambda: Interval(0), r"width must be a finite number in \(0, 1\); got 0"),
         (lambda: Interval(1.5), r"width must be a finite number in \(0, 1\); got 1\.5"),
         (lambda: Interval(0.5, 1), r"confidence must be a finite number in \(0, 1\); got 1"),

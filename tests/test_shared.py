@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,15 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import betaincinv, betaln
 
-from ada_bandit import Allocator, Beta, Grid, Policy, Quota, leave_one_out, uniform
+from ada_bandit import Allocator, Beta, Policy, Quota, uniform
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.budgets import BatchState, budget_from_dict
+from ada_bandit.advantages import LeaveOneOut
+from ada_bandit.budgets import BatchState
 from ada_bandit.errors import InputError
-from ada_bandit.memory import History, PassRateMemory, fit_prior
+from ada_bandit.fitting import fit_prior
+from ada_bandit.history import History
+from ada_bandit.laws import Grid
+from ada_bandit.memory import PassRateMemory
 from ada_bandit.shared import (
     GVM,
     VIP,
@@ -32,6 +37,7 @@ from ada_bandit.shared import (
     Neyman,
     Refill,
     Selection,
+    budget_from_dict,
     greedy_counts,
     largest_remainder,
 )
@@ -54,7 +60,7 @@ def state(
         round=at,
         history=History.empty(correct.size) if history is None else history,
         group_size=2,
-        seed=seed,
+        uniforms=partial(uniform, seed, 3, np.arange(correct.size)),
     )
 
 
@@ -366,7 +372,7 @@ NAMES = [f"{b.name}, {b.average:g}, pilot {b.pilot}, {getattr(b, 'baseline', '')
 
 
 def policy_of(budget: Any) -> Policy:
-    return Policy(rule=Quota(1, 1), budget=budget, group_size=min(2, budget.maximum), advantage=leave_one_out())
+    return Policy(rule=Quota(1, 1), budget=budget, group_size=min(2, budget.maximum), advantage=LeaveOneOut())
 
 
 def rewards_of(ids: IntArray, prompts: IntArray, draws: IntArray, rates: FloatArray, unscored: float) -> FloatArray:

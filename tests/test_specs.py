@@ -9,7 +9,8 @@ from ada_bandit.errors import InputError
 from ada_bandit.presets import PRESETS
 from ada_bandit.rule_files import load_rules
 from ada_bandit.rules import Positive
-from ada_bandit.specs import read_policies, read_policy, read_step_policy
+from ada_bandit.specs import read_policies, read_policy
+from ada_bandit.step_specs import read_step_policy
 from ada_bandit.steps import FixedPolicy
 
 RULES = """

@@ -48,7 +48,7 @@ from ada_bandit.allocator import Allocator, Groups
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError, unknown_name
 from ada_bandit.memory import PassRateMemory
 from ada_bandit.policy import AnyPolicy, Blend, Policy
-from ada_bandit.specs import read_step_policy
+from ada_bandit.step_specs import read_step_policy
 from ada_bandit.steps import FixedPolicy, StepPolicy
 from ada_bandit.uniforms import fold_seed
 

@@ -8,48 +8,38 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.table import Table
 
-from llm.commands.rollout import (
-    BatchOption,
-    ConfigOption,
-    DtypeOption,
-    LengthOption,
-    PromptsOption,
-    SamplerOption,
-    SeedOption,
-    TaskOption,
-    TemperatureOption,
-    run_rollouts,
-    sampling_config,
-)
-from llm.options import console, plain_errors
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from llm.config import RunConfig
-    from llm.evaluate import Group, Summary
-    from llm.rollout import PromptLine
+from ada_bandit.errors import InputError
+from ada_bandit.programs.console import escape, new_table, open_console, print_plain
+from ada_bandit.programs.options import JsonOption
+from ada_bandit.programs.records import to_json
+from ada_bandit.programs.rollouts import RolloutLine, read_log
+from llm.commands.errors import command
+from llm.commands.sampling import PromptsOption, Sampling, SamplingOptions, run_rollouts
+from llm.config import RunConfig
+from llm.evaluate import INTERVAL, LogReport, PromptsReport, check_ks, summarize
+from llm.models import load_tokenizer
+from llm.rollout import rollout_settings
 
 __all__ = ["evaluate"]
 
 _LOGS = Path("out/eval")
-_SAMPLING = ("task", "config", "samples", "sampler", "temperature", "max-new-tokens", "dtype", "batch-size", "seed")
 
 
-@plain_errors
+@command
 def evaluate(
+    *,
     model: Annotated[
         Path | None,
         typer.Argument(
             metavar="MODEL_DIR", help="Directory of the model; none to evaluate --log alone.", show_default=False
         ),
     ] = None,
-    task: TaskOption = None,
-    config: ConfigOption = None,
+    sampling: Sampling,
     samples: Annotated[
         int | None, typer.Option(min=1, help="Responses to each prompt; 16 by default.", show_default=False)
     ] = None,
@@ -71,13 +61,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    sampler: SamplerOption = None,
-    temperature: TemperatureOption = None,
-    max_new_tokens: LengthOption = None,
-    dtype: DtypeOption = None,
-    batch_size: BatchOption = None,
-    seed: SeedOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Estimate Ave@k and pass@k with 95 % confidence intervals over prompts, overall and by family.
 
@@ -90,32 +74,27 @@ def evaluate(
       python -m llm eval out/llm/tiny --task task.toml --samples 16 --k 1,4,16
       python -m llm eval --log rollouts.jsonl --json
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    from llm.evaluate import check_ks, summarize
-
     ks = None if k is None else _parse_ks(k)
-    options = (sampler, temperature, max_new_tokens, dtype, batch_size, seed)
     if model is None:
-        log = _log_alone(log, sampling=(task, config, samples, *options))
+        log = _log_alone(log, sampling, samples)
         lines, notes = _read(log, prompts)
     else:
         count = 16 if samples is None else samples
         if ks is not None:
             # Before anything is sampled.
             check_ks(ks, count)
-        run = sampling_config(model, task, config, *options)
+        run = sampling.run_config(model)
         log = log or _default_log(run, count)
         lines, notes = _sample(run, count, prompts, log)
-    found = summarize(lines, ks)
+    report = summarize(lines, ks)
     if as_json:
-        told = {"log": str(log)} | found.to_dict() | {"notes": notes}
-        sys.stdout.write(json.dumps(told, indent=2, allow_nan=False) + "\n")
+        told = {"log": str(log)} | report.to_dict() | {"notes": notes}
+        sys.stdout.write(to_json(told))
     else:
-        _print(found, notes, log)
+        _print(report, notes, log)
 
 
 def _parse_ks(text: str) -> list[int]:
-    from ada_bandit.errors import InputError
-
     try:
         return [int(each) for each in text.split(",")]
     except ValueError as error:
@@ -123,23 +102,24 @@ def _parse_ks(text: str) -> list[int]:
         raise InputError(msg) from error
 
 
-def _log_alone(log: Path | None, sampling: Sequence[object]) -> Path:
+def _log_alone(log: Path | None, sampling: SamplingOptions, samples: int | None) -> Path:
     """Return the log that is evaluated without a model, where nothing else is asked for."""
-    from ada_bandit.errors import InputError
-
-    given = [f"--{name} {value}" for name, value in zip(_SAMPLING, sampling, strict=True) if value is not None]
-    if log is None or given:
-        found = f"got {' '.join(given)}, and no model" if given else "got neither"
-        msg = f"give MODEL_DIR to sample from, or --log FILE to evaluate a log as it is; {found}"
+    values = {"task": sampling.task, "config": sampling.config, "samples": samples, **sampling.changes}
+    names = {"sampler.kind": "sampler"}
+    named = [
+        f"--{names.get(name, name).removeprefix('sampler.').replace('_', '-')} {value}"
+        for name, value in values.items()
+        if value is not None
+    ]
+    if log is None or named:
+        got = f"got {' '.join(named)}, and no model" if named else "got neither"
+        msg = f"give MODEL_DIR to sample from, or --log FILE to evaluate a log as it is; {got}"
         raise InputError(msg)
     return log
 
 
 def _default_log(run: RunConfig, samples: int) -> Path:
     """Return a file that no other model, task or setting shares, so that none stands in another's way."""
-    from llm.models import load_tokenizer
-    from llm.rollout import rollout_settings
-
     # Tells what is wrong with a directory before its weights are read.
     load_tokenizer(run.model.path)
     settings = rollout_settings(run, samples)
@@ -147,15 +127,13 @@ def _default_log(run: RunConfig, samples: int) -> Path:
     return _LOGS / f"{settings['model']['name']}-{digest}.jsonl"
 
 
-def _read(log: Path, prompts: int | None) -> tuple[Sequence[PromptLine], list[str]]:
-    from llm.rollout import read_lines
-
-    lines = read_lines(log)
+def _read(log: Path, prompts: int | None) -> tuple[Sequence[RolloutLine], list[str]]:
+    lines = read_log(log)
     short = prompts is not None and prompts > len(lines)
     return lines[:prompts], [f"{prompts} prompts were asked for; the log has {len(lines)}"] if short else []
 
 
-def _sample(run: RunConfig, samples: int, prompts: int | None, log: Path) -> tuple[Sequence[PromptLine], list[str]]:
+def _sample(run: RunConfig, samples: int, prompts: int | None, log: Path) -> tuple[Sequence[RolloutLine], list[str]]:
     """Return the lines of the prompts asked for, sampling those that the log lacks."""
     done, rollouts, first_error = run_rollouts(run, samples, prompts, log)
     notes = [*rollouts.notes]
@@ -167,14 +145,12 @@ def _sample(run: RunConfig, samples: int, prompts: int | None, log: Path) -> tup
     return done.lines[:wanted], notes
 
 
-def _print(found: Summary, notes: Sequence[str], log: Path) -> None:
-    from llm.evaluate import INTERVAL
-
-    shown, overall = console(), found.overall
-    shown.print(_table(found))
-    least, most = found.samples
+def _print(report: LogReport, notes: Sequence[str], log: Path) -> None:
+    shown, overall = open_console(), report.overall
+    shown.print(_table(report))
+    fewest, largest = report.samples
     tokens = "" if math.isnan(overall.tokens) else f", {overall.tokens:.1f} tokens a response"
-    each = f"{most} to each" if least == most else f"{least} to {most} to each that has any"
+    each = f"{largest} to each" if fewest == largest else f"{fewest} to {largest} to each that has any"
     cut = f"{overall.truncated:,} ({overall.truncated / overall.responses:.1%})"
     told = [
         f"{overall.prompts:,} prompts, {overall.responses:,} responses ({each}){tokens}",
@@ -185,30 +161,25 @@ def _print(found: Summary, notes: Sequence[str], log: Path) -> None:
         left_out = ", ".join(f"{count} of {name}" for name, count in short.items())
         told.append(f"prompts left out, with too few scored responses: {left_out}")
     for note in [*told, *notes]:
-        shown.print(note, markup=False, highlight=False, soft_wrap=True)
+        print_plain(note, shown)
     for note in (INTERVAL, f"log: {log}"):
-        shown.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
+        print_plain(note, shown, "dim")
 
 
-def _table(found: Summary) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title="Evaluation", title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("family", overflow="fold")
+def _table(report: LogReport) -> Table:
+    table = new_table("Evaluation", "family")
     table.add_column("measure", no_wrap=True)
     for head in ("prompts", "estimate", "from", "to"):
         table.add_column(head, justify="right", no_wrap=True)
-    families = [*found.families.items()] if len(found.families) > 1 else []
-    for name, group in [*families, ("all", found.overall)]:
+    families = [*report.families.items()] if len(report.families) > 1 else []
+    for name, group in [*families, ("all", report.overall)]:
         rows = _rows(group)
         for place, row in enumerate(rows):
             table.add_row("" if place else escape(name), *row, end_section=place == len(rows) - 1)
     return table
 
 
-def _rows(group: Group) -> list[list[str]]:
+def _rows(group: PromptsReport) -> list[list[str]]:
     def number(value: float) -> str:
         return "-" if math.isnan(value) else f"{value:.3f}"
 

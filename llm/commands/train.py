@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from llm.options import console, plain_errors
+from ada_bandit.programs.console import open_console, print_notes, print_plain, progress
+from llm.commands.config_options import SetOption, fields_help
+from llm.commands.errors import command
+from llm.commands.step_line import StepLine
+from llm.config import RunConfig, parse_changes, read_config
+from llm.processes import end_with
+from llm.trainer import Trainer
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-__all__ = ["SetOption", "TrainCommand", "print_fields", "train"]
-
-ConfigArgument = Annotated[
-    Path, typer.Argument(metavar="CONFIG", help="The run's TOML file; ready ones lie in llm/configs.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Another value than the file's, in TOML, such as train.steps=10 or policy=grpo; repeatable.",
-    ),
-]
+__all__ = ["train"]
 
 
-class TrainCommand(TyperCommand):
-    """The command, whose help lists every field of a config."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        super().format_help(ctx, formatter)
-        from llm.config import RunConfig
-
-        print_fields(RunConfig, "Fields of CONFIG and their defaults, the paper's where it states one:")
-
-
-@plain_errors
+@fields_help({"Fields of CONFIG and their defaults, the paper's where it states one:": RunConfig})
+@command
 def train(
-    config: ConfigArgument,
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The run's TOML file; ready ones lie in llm/configs.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the run: logs, checkpoints and the trained model.")] = Path(
         "out/llm/run"
     ),
@@ -51,72 +35,25 @@ def train(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of torch on a CPU; all cores unless given.", show_default=False)
     ] = None,
+    parent: Annotated[
+        int | None, typer.Option("--end-with", metavar="PID", help="End when this parent process does.", hidden=True)
+    ] = None,
 ) -> None:
     """Train a model: rounds of responses under a policy, then PPO-clip on the groups that it keeps."""
-    from llm.config import parse_changes, read_config
-    from llm.logs import StepLine
-    from llm.trainer import Trainer
-
+    if parent is not None:
+        end_with(parent)
     settings = read_config(config, parse_changes(changes or []))
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
-    trainer = Trainer(settings, out, resume=resume)
-    shown = console()
-    if trainer.world.is_main:
-        for note in trainer.notes:
-            shown.print(f"- {note}", style="dim", markup=False, highlight=False)
-        with StepLine(settings.train.steps, trainer.step) as line:
-            model = trainer.run(line)
-    else:
-        model = trainer.run()
+    trainer = Trainer(settings, out, resume=resume, progress=progress)
+    is_main, shown = trainer.world.is_main, open_console()
+    if is_main:
+        print_notes(trainer.notes, shown)
+    with StepLine(settings.train.steps, trainer.step) if is_main else nullcontext() as line:
+        model = trainer.run(None if line is None else line.update)
     trainer.world.close()
-    if trainer.world.is_main:
-        shown.print(f"trained model: {model}", highlight=False, soft_wrap=True)
-        shown.print(f"draw it: python -m llm plot {out}", style="dim", highlight=False, soft_wrap=True)
-
-
-def print_fields(model: type[BaseModel], heading: str) -> None:
-    """Print every field of a config by section, below a heading."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = console()
-    shown.print(heading, markup=False, highlight=False)
-    plain: list[tuple[str, Any]] = []
-    sections: list[tuple[str, type[BaseModel]]] = []
-    for name, field in model.model_fields.items():
-        inner = _section(field.annotation)
-        if inner is None:
-            plain.append((name, field))
-        else:
-            sections.append((name, inner))
-    parts = [("", plain), *((f"[{name}]", list(inner.model_fields.items())) for name, inner in sections)]
-    for title, fields in parts:
-        table = Table(
-            title=Text(title) if title else None,
-            title_justify="left",
-            box=SIMPLE_HEAD,
-            show_header=False,
-            pad_edge=False,
-        )
-        for _ in range(3):
-            table.add_column(overflow="fold")
-        for name, field in fields:
-            default = "required" if field.is_required() else _shown(field)
-            table.add_row(Text(field.alias or name, style="bold"), Text(default), Text(field.description or ""))
-        shown.print(table)
-
-
-def _section(annotation: Any) -> type[BaseModel] | None:
-    from pydantic import BaseModel
-
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def _shown(field: Any) -> str:
-    import json
-
-    return json.dumps(field.get_default(call_default_factory=True))
+    if is_main:
+        print_plain(f"trained model: {model}", shown)
+        print_plain(f"draw it: python -m llm plot {out}", shown, "dim")

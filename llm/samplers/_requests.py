@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,22 +11,16 @@ from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError, check_number
 from llm.types import Response
 
-__all__ = ["FIRST_STREAM", "check_request", "check_room", "check_temperature", "eos_tokens", "make_response"]
-
-FIRST_STREAM = 1 << 16
-"""Stream of the uniform of a response's first token; the token at position t has stream FIRST_STREAM + t.
-
-The first streams are the library's own, and two between are vLLM's seeds.
-"""
+__all__ = ["check_request", "check_room", "check_temperature", "eos_tokens", "make_response"]
 
 
 def check_temperature(temperature: float, least: float = 0.0) -> float:
     """Return a temperature that is above 0, and at least `least`."""
-    heat = check_number("temperature", temperature, least)
-    if heat == 0:
+    checked = check_number("temperature", temperature, least)
+    if checked == 0:
         msg = "temperature must be above 0; got 0: responses are drawn by chance"
         raise InputError(msg)
-    return heat
+    return checked
 
 
 def check_request(prompts: Sequence[Sequence[int]], ids: IntArray) -> IntArray:
@@ -62,17 +56,16 @@ def check_room(prompts: Sequence[Sequence[int]], max_new_tokens: int, context: i
 
 def eos_tokens(generation_config: Any, tokenizer: Any) -> tuple[int, ...]:
     """Return every token that ends a response: those of the model's generation config and the tokenizer's."""
-    given = getattr(generation_config, "eos_token_id", None)
-    listed: Iterable[int] = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
-    own = tokenizer.eos_token_id
-    found = {int(each) for each in listed} | (set() if own is None else {int(own)})
-    if not found:
+    configured = getattr(generation_config, "eos_token_id", None)
+    listed = configured if isinstance(configured, (list, tuple)) else [configured]
+    tokens = {int(each) for each in (*listed, tokenizer.eos_token_id) if each is not None}
+    if not tokens:
         msg = (
             "neither the tokenizer nor the model's generation config names an eos token; set eos_token in "
             "tokenizer_config.json"
         )
         raise InputError(msg)
-    return tuple(sorted(found))
+    return tuple(sorted(tokens))
 
 
 def make_response(tokens: IntArray, logprobs: FloatArray, text: str, eos: Sequence[int]) -> Response:

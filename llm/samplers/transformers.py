@@ -12,9 +12,10 @@ import numpy as np
 
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.errors import InputError, check_count
-from ada_bandit.uniforms import uniform
+from ada_bandit.uniforms import Stream, uniform
+from llm.errors import DivergedError
 from llm.models import context_length
-from llm.samplers._requests import FIRST_STREAM, check_request, check_room, check_temperature, eos_tokens, make_response
+from llm.samplers._requests import check_request, check_room, check_temperature, eos_tokens, make_response
 from llm.types import Response
 
 __all__ = ["TransformersSampler"]
@@ -27,7 +28,7 @@ class TransformersSampler:
     """Samples from a transformers model in this process.
 
     The token at position t of a response is where the cumulative probabilities first exceed
-    ``uniform(seed, FIRST_STREAM + t, prompt, draw)``. A response is thus a function of the seed,
+    ``uniform(seed, Stream.TOKENS + t, prompt, draw)``. A response is thus a function of the seed,
     its two numbers and the weights; which responses are sampled together changes it only where
     rounding decides between two tokens.
 
@@ -78,7 +79,7 @@ class TransformersSampler:
     ) -> list[Response]:
         import torch
 
-        heat = self.temperature if temperature is None else check_temperature(temperature)
+        temperature = self.temperature if temperature is None else check_temperature(temperature)
         pairs = check_request(prompts, ids)
         check_room(prompts, self.max_new_tokens, context_length(self.model))
         # Prompts of one length side by side need no padding, and equal ones are read once.
@@ -92,7 +93,7 @@ class TransformersSampler:
             with torch.inference_mode(), torch.autocast(device_type, torch.bfloat16, enabled=self.autocast):
                 for start in range(0, len(order), self.batch_size):
                     chunk = order[start : start + self.batch_size]
-                    made = self._sample([tuple(prompts[i]) for i in chunk], pairs[chunk], seed, heat)
+                    made = self._sample([tuple(prompts[i]) for i in chunk], pairs[chunk], seed, temperature)
                     responses.update(zip(chunk.tolist(), made, strict=True))
         finally:
             self.model.train(training)
@@ -118,7 +119,7 @@ class TransformersSampler:
         rows = np.arange(size)  # of the entries that the model still computes
         live = np.ones(size, dtype=np.bool_)  # those of them that have not ended
         for t in range(self.max_new_tokens):
-            draws = uniform(seed, FIRST_STREAM + t, pairs[rows, 0], pairs[rows, 1])
+            draws = uniform(seed, Stream.TOKENS + t, pairs[rows, 0], pairs[rows, 1])
             tokens[rows, t], logprobs[rows, t] = choose(logits, temperature, draws)
             token = tokens[rows, t]
             ended = live & np.isin(token, self.eos)
@@ -175,10 +176,10 @@ class TransformersSampler:
         texts = self.tokenizer.batch_decode(kept, skip_special_tokens=True)
         if not all(np.isfinite(row[:length]).all() for row, length in zip(logprobs, lengths, strict=True)):
             msg = (
-                "the model's logits are not finite, so nothing can be sampled: the weights diverged. Lower "
-                "train.learning_rate"
+                "the model's logits are not finite, so nothing can be sampled: its weights have diverged. Go back to "
+                "an earlier checkpoint, which is a model directory, and train on with a smaller train.learning_rate"
             )
-            raise InputError(msg)
+            raise DivergedError(msg)
         return [
             make_response(each, row[: each.size], text, self.eos)
             for each, row, text in zip(kept, logprobs, texts, strict=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from ada_bandit._types import IntArray
 from ada_bandit.errors import check_count
-from ada_bandit.uniforms import uniform
-from llm.samplers._requests import FIRST_STREAM, check_request
+from ada_bandit.uniforms import Stream, uniform
+from llm.samplers._requests import check_request
 from llm.types import Response
 
 __all__ = ["UniformSampler"]
@@ -19,7 +19,7 @@ __all__ = ["UniformSampler"]
 class UniformSampler:
     """Samples uniform tokens by the counter-based uniforms alone, for tests.
 
-    The token at position t of a response is ``floor(vocab_size * uniform(seed, FIRST_STREAM + t,
+    The token at position t of a response is ``floor(vocab_size * uniform(seed, Stream.TOKENS + t,
     prompt, draw))`` and its log-probability is ``-log(vocab_size)``. A response ends at the
     tokenizer's end-of-sequence token, or at `max_new_tokens`.
 
@@ -47,7 +47,7 @@ class UniformSampler:
         temperature: float | None = None,  # noqa: ARG002 - equally likely at every temperature
     ) -> list[Response]:
         pairs = check_request(prompts, ids)
-        draws = [uniform(seed, FIRST_STREAM + t, pairs[:, 0], pairs[:, 1]) for t in range(self.max_new_tokens)]
+        draws = [uniform(seed, Stream.TOKENS + t, pairs[:, 0], pairs[:, 1]) for t in range(self.max_new_tokens)]
         tokens = (np.stack(draws, axis=1) * self.vocab_size).astype(np.int64)
         return [self._response(row) for row in tokens]
 

@@ -21,15 +21,14 @@ from typing import Any
 import numpy as np
 
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.errors import AdaBanditError, InputError, check_count
-from ada_bandit.uniforms import uniform
+from ada_bandit.errors import InputError, check_count
+from ada_bandit.uniforms import Stream, uniform
+from llm.errors import SyncError
 from llm.samplers._requests import check_request, check_room, check_temperature, eos_tokens, make_response
 from llm.types import Response
 
-__all__ = ["SyncError", "VLLMSampler", "request_seeds"]
+__all__ = ["VLLMSampler", "request_seeds"]
 
-SEED_STREAMS = (1 << 15, (1 << 15) + 1)
-"""Streams of the low 32 and the high 31 bits of a response's seed, below those of tokens and above the library's."""
 LEAST_TEMPERATURE = 0.01
 """vLLM raises lower ones to this."""
 _LONG, _SHORT, _NEW = 192, 5, 16
@@ -41,10 +40,6 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
 }
-
-
-class SyncError(AdaBanditError, RuntimeError):
-    """After a sync, vLLM's log-probabilities are not the trained model's."""
 
 
 class VLLMSampler:
@@ -136,12 +131,12 @@ class VLLMSampler:
     def generate(
         self, prompts: Sequence[Sequence[int]], ids: IntArray, seed: int, temperature: float | None = None
     ) -> list[Response]:
-        heat = self.temperature if temperature is None else check_temperature(temperature, LEAST_TEMPERATURE)
+        temperature = self.temperature if temperature is None else check_temperature(temperature, LEAST_TEMPERATURE)
         pairs = check_request(prompts, ids)
         if not len(pairs):
             return []
         check_room(prompts, self.max_new_tokens, self.context)
-        drawn = self._ask(prompts, request_seeds(seed, pairs), heat, self.max_new_tokens, self.eos)
+        drawn = self._ask(prompts, request_seeds(seed, pairs), temperature, self.max_new_tokens, self.eos)
         texts = self.tokenizer.batch_decode([tokens for tokens, _ in drawn], skip_special_tokens=True)
         return [make_response(*each, text, self.eos) for each, text in zip(drawn, texts, strict=True)]
 
@@ -235,7 +230,7 @@ class VLLMSampler:
 
 def request_seeds(seed: int, ids: IntArray) -> IntArray:
     """Return the seed of each response, from 0 to 2**63 - 1, for ids ``[response, 2]``."""
-    low, high = (uniform(seed, stream, ids[:, 0], ids[:, 1]) for stream in SEED_STREAMS)
+    low, high = (uniform(seed, stream, ids[:, 0], ids[:, 1]) for stream in (Stream.SEED_LOW, Stream.SEED_HIGH))
     # On a CPU, torch's generator takes the low 32 bits alone.
     return (high * 2**31).astype(np.int64) << 32 | (low * 2**32).astype(np.int64)
 
@@ -366,7 +361,7 @@ def _drawn(output: Any) -> tuple[IntArray, FloatArray]:
 
 
 def _tokens(vocabulary: int, length: int, row: int) -> list[int]:
-    draws = uniform(0, SEED_STREAMS[0], row, np.arange(length))
+    draws = uniform(0, Stream.SEED_LOW, row, np.arange(length))
     return [int(each) for each in draws * vocabulary]
 
 

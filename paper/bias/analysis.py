@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paper.bias.sweep import Data
+from ada_bandit.programs.figures import GREY, line_style
+from paper.bias.sweep import BaselineErrors
 from paper.claims import Measure
-from paper.items import Result
-from sim.plots import GREY, look
+from paper.results import ItemResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ _AT = (0.05, 0.2, 0.5, 0.8)
 _NAMES = {"pos": "pos", "balance": "balance", "seq": "seq, v3's example (rounds of 16, quotas of 8)"}
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: BaselineErrors) -> ItemResult:
     """Return the numbers, measures and the figure."""
     at = [int(np.abs(data.rates - rate).argmin()) for rate in _AT]
     rules: dict[str, dict[str, Any]] = {}
@@ -68,14 +68,14 @@ def analyse(data: Data) -> Result:
         "unbiased-weights": Measure(f"largest difference {unbiased:.0e}", unbiased, reference=0.0),
         "unbiased-baseline": Measure(f"the gradient is {furthest:.3f} of E[N] grad p", furthest, reference=1.0),
     }
-    return Result(numbers, measures, {"bias": partial(_draw, data)})
+    return ItemResult(numbers, measures, {"bias": partial(_draw, data)})
 
 
-def _draw(data: Data, figure: Figure) -> None:
+def _draw(data: BaselineErrors, figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.2)
     axes, weights = figure.subplots(1, 2)
     for index, (name, label) in enumerate(_NAMES.items(), start=1):
-        axes.plot(data.rates, data.estimators[name]["pool_mean"].bias, **look(index), label=label)
+        axes.plot(data.rates, data.estimators[name]["pool_mean"].bias, **line_style(index), label=label)
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_title("bias of the pool mean")
     axes.set_ylabel("E[mean] - p")
@@ -89,7 +89,7 @@ def _draw(data: Data, figure: Figure) -> None:
     }
     for index, (key, label) in enumerate(names.items()):
         weights.plot(
-            data.rates, data.estimators["balance"][key].gradient_weight, **look((0, 3, 4, 5)[index]), label=label
+            data.rates, data.estimators["balance"][key].gradient_weight, **line_style((0, 3, 4, 5)[index]), label=label
         )
     weights.set_title("balance: gradient that each baseline leaves")
     weights.set_ylabel("sum over the pool / (E[N] grad p)")

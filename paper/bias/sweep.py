@@ -6,19 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ada_bandit import Policy, analyze, compare_estimators
+from ada_bandit import Policy, analyze
 from ada_bandit._types import FloatArray
-from ada_bandit.estimators import EstimatorErrors
-from paper.items import Context
+from ada_bandit.estimators import EstimatorErrors, compare_estimators
 from paper.laws import balance, grpo, pos, training_law
 
-__all__ = ["Data", "sweep"]
+__all__ = ["BaselineErrors", "sweep"]
 
 _POINTS = 199
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class BaselineErrors:
     """Everything that was computed."""
 
     rates: FloatArray
@@ -33,7 +32,7 @@ class Data:
     """Mean squared error of the pool mean over the training law, by rule."""
 
 
-def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> BaselineErrors:
     """Return the errors by rule."""
     rates = np.linspace(0, 1, _POINTS + 2)[1:-1]
     policies = {"grpo": grpo(), "pos": pos(), "balance": balance(), "seq": Policy.preset("reinforce-ada-seq")}
@@ -48,4 +47,4 @@ def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing t
         covariance[name] = -(product - first * mean) / first
     nodes, weights = training_law().quadrature(66)
     mse = {name: float(weights @ analyze(policy, nodes).pool_mean_mse) for name, policy in policies.items()}
-    return Data(rates, policies, estimators, covariance, mse)
+    return BaselineErrors(rates, policies, estimators, covariance, mse)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
 from paper.figure2.sweep import Curves
-from paper.items import Result
 from paper.published import settings
-from sim.plots import GREY, legend, look
+from paper.results import ItemResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,64 +21,64 @@ __all__ = ["analyse"]
 _NAMES = {"base": "base", "rl": "after RL"}
 
 
-def analyse(curves: dict[str, Curves]) -> Result:
+def analyse(curves: dict[str, Curves]) -> ItemResult:
     """Return the numbers, measures and the figure."""
-    given = settings()
-    group, most = given["group_size"], int(curves["base"].k.max())
+    setup = settings()
+    group, largest_k = setup["group_size"], int(curves["base"].k.max())
     models = {}
     measures = {}
-    for model, found in curves.items():
-        few, many = found.no_signal(group), found.no_signal(most)
+    for model, curve in curves.items():
+        few, many = curve.no_signal(group), curve.no_signal(largest_k)
         recovered = 1 - many / few
         models[model] = {
-            "pass_rate": found.law.mean,
-            "largest_residual": found.residual,
+            "pass_rate": curve.law.mean,
+            "largest_residual": curve.residual,
             "no_signal": few,
             "no_signal_many": many,
             "recovered": recovered,
-            "k": found.k,
-            "residual_pass_at_k": found.fit_pass - found.pass_at_k,
-            "residual_all_correct_at_k": found.fit_all - found.all_correct_at_k,
-            "mass_at_0": found.law.probability(0, 0),
-            "all_correct_few": float(found.law.evidence(group, 0)),
-            "all_correct_many": float(found.law.evidence(most, 0)),
+            "k": curve.k,
+            "residual_pass_at_k": curve.fit_pass - curve.pass_at_k,
+            "residual_all_correct_at_k": curve.fit_all - curve.all_correct_at_k,
+            "mass_at_0": curve.law.probability(0, 0),
+            "all_correct_few": float(curve.law.evidence(group, 0)),
+            "all_correct_many": float(curve.law.evidence(largest_k, 0)),
         }
-        apart = float(abs(found.pass_at_k[0] - found.all_correct_at_k[0]))
+        apart = float(abs(curve.pass_at_k[0] - curve.all_correct_at_k[0]))
         models[model]["apart_at_1"] = apart
         words = f"; the two curves are {apart:.3f} apart at k = 1, where they must meet" if apart else ""
         measures[f"law-{model}"] = Measure(
-            f"largest residual {found.residual:.4f}{words}", found.residual, reference=0.0
+            f"largest residual {curve.residual:.4f}{words}", curve.residual, reference=0.0
         )
         measures[f"recoverable-{model}"] = Measure(
-            f"{few:.1%} without signal at {group}, {many:.1%} at {most}: {recovered:.0%} recovered", recovered
+            f"{few:.1%} without signal at {group}, {many:.1%} at {largest_k}: {recovered:.0%} recovered", recovered
         )
     mean = curves["base"].law.mean
-    footnote = given["footnote_pass_at_1"]
-    error = given["reading_error_share"]
+    footnote = setup["footnote_pass_at_1"]
+    error = setup["reading_error_share"]
     measures["footnote"] = Measure(f"{mean:.1%}; pass@2 is {curves['base'].fit_pass[1]:.1%}", mean, error, footnote)
     second = float(curves["base"].fit_pass[1])
-    numbers = {"models": models, "footnote_pass_at_1": footnote, "base_pass_at_2": second, "most": most}
-    return Result(numbers, measures, {"figure2": partial(_draw, curves)})
+    numbers = {"models": models, "footnote_pass_at_1": footnote, "base_pass_at_2": second, "most": largest_k}
+    return ItemResult(numbers, measures, {"figure2": partial(_draw, curves)})
 
 
 def _draw(curves: dict[str, Curves], figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.6)
     axes, rest = figure.subplots(1, 2, width_ratios=(3, 2))
     fine = np.geomspace(1, 256, 200)
-    for index, (model, found) in enumerate(curves.items()):
-        colour = look(index)["color"]
+    for index, (model, curve) in enumerate(curves.items()):
+        colour = line_style(index)["color"]
         name = _NAMES[model]
-        rates, weights = found.law.quadrature(1)
+        rates, weights = curve.law.quadrature(1)
         axes.plot(fine, 1 - (1 - rates) ** fine[:, None] @ weights, color=colour, label=f"pass@k, {name}")
         correct = rates ** fine[:, None] @ weights
         axes.plot(fine, correct, color=colour, linestyle="--", label=f"all-correct@k, {name}")
-        for published, marker in ((found.pass_at_k, "o"), (found.all_correct_at_k, "s")):
-            axes.plot(found.k, published, marker, color=colour, markersize=5, markerfacecolor="white")
+        for published, marker in ((curve.pass_at_k, "o"), (curve.all_correct_at_k, "s")):
+            axes.plot(curve.k, published, marker, color=colour, markersize=5, markerfacecolor="white")
         for values, published, marker in (
-            (found.fit_pass, found.pass_at_k, "o"),
-            (found.fit_all, found.all_correct_at_k, "s"),
+            (curve.fit_pass, curve.pass_at_k, "o"),
+            (curve.fit_all, curve.all_correct_at_k, "s"),
         ):
-            rest.plot(found.k, values - published, marker, color=colour, markersize=5)
+            rest.plot(curve.k, values - published, marker, color=colour, markersize=5)
     error = settings()["reading_error_share"]
     rest.axhspan(-error, error, color="#efefef", zorder=0)
     rest.axhline(0, color=GREY, linewidth=0.8)

@@ -8,7 +8,6 @@ import numpy as np
 
 from ada_bandit._types import FloatArray
 from ada_bandit.laws import Law
-from paper.items import Context
 from paper.laws import base_law, rl_law
 from paper.published import rows
 
@@ -43,9 +42,9 @@ class Curves:
         return float(self.law.evidence(k, 0) + self.law.evidence(0, k))
 
 
-def sweep(context: Context) -> dict[str, Curves]:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> dict[str, Curves]:
     """Return the curves by model, ``base`` and ``rl``."""
-    found = {}
+    curves = {}
     for model, law in (("base", base_law()), ("rl", rl_law())):
         table = np.array(
             [
@@ -58,5 +57,5 @@ def sweep(context: Context) -> dict[str, Curves]:  # noqa: ARG001 - exact: there
         counts = k.astype(np.int64)
         none = law.evidence(np.zeros_like(counts), counts)
         every = law.evidence(counts, np.zeros_like(counts))
-        found[model] = Curves(law, k, passing, correct, 1 - none, every)
-    return found
+        curves[model] = Curves(law, k, passing, correct, 1 - none, every)
+    return curves

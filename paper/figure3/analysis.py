@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
 from paper.figure1.analysis import late
-from paper.items import Result
+from paper.results import ItemResult
 from paper.training import NAMES
-from sim.learning_sweep import Sweep
-from sim.plots import GREY, legend, look
+from sim.learn.study import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,10 +22,10 @@ __all__ = ["analyse"]
 _SMALL = "a third of the step size"
 
 
-def _gaps(found: dict[str, Sweep]) -> dict[str, dict[str, tuple[float, float]]]:
+def _gaps(sweeps: dict[str, Sweep]) -> dict[str, dict[str, tuple[float, float]]]:
     """Return the mean difference to GRPO and its standard error, by variant and rule."""
     gaps: dict[str, dict[str, tuple[float, float]]] = {}
-    for name, runs in found.items():
+    for name, runs in sweeps.items():
         label = runs.plan.tasks[0].label
         reference = late(runs, label, "grpo")
         gaps[name] = {}
@@ -35,9 +35,9 @@ def _gaps(found: dict[str, Sweep]) -> dict[str, dict[str, tuple[float, float]]]:
     return gaps
 
 
-def analyse(found: dict[str, Sweep]) -> Result:
+def analyse(sweeps: dict[str, Sweep]) -> ItemResult:
     """Return the numbers, measures and the figure."""
-    gaps = _gaps(found)
+    gaps = _gaps(sweeps)
     total = len(gaps)
     ahead = {
         rule: [name for name in gaps if gaps[name][rule][0] > 2 * gaps[name][rule][1]] for rule in ("pos", "balance")
@@ -52,7 +52,7 @@ def analyse(found: dict[str, Sweep]) -> Result:
 
     mean, error = gaps[_SMALL]["balance"]
     numbers = {
-        "seeds": next(iter(found.values())).plan.seeds,
+        "seeds": next(iter(sweeps.values())).plan.seeds,
         "settings": total,
         "ahead": {rule: len(names) for rule, names in ahead.items()},
         "behind": {rule: len(names) for rule, names in behind.items()},
@@ -66,7 +66,7 @@ def analyse(found: dict[str, Sweep]) -> Result:
             f"{mean:+.4f} ± {error:.4f} at a third of the step size", mean / error if error > 0 else np.nan, 2.0
         ),
     }
-    return Result(numbers, measures, {"figure3": partial(_draw, gaps)})
+    return ItemResult(numbers, measures, {"figure3": partial(_draw, gaps)})
 
 
 def _draw(gaps: dict[str, dict[str, tuple[float, float]]], figure: Figure) -> None:
@@ -77,9 +77,8 @@ def _draw(gaps: dict[str, dict[str, tuple[float, float]]], figure: Figure) -> No
         at = np.arange(len(names)) + (0.16 if rule == "balance" else -0.16)
         mean = [gaps[name][rule][0] for name in names]
         error = [2 * gaps[name][rule][1] for name in names]
-        axes.errorbar(
-            mean, at, xerr=error, fmt="o", color=look(index)["color"], label=NAMES[rule], markersize=6, elinewidth=1.6
-        )
+        style: dict[str, Any] = {"color": line_style(index)["color"], "markersize": 6, "elinewidth": 1.6}
+        axes.errorbar(mean, at, xerr=error, fmt="o", label=NAMES[rule], **style)
     axes.axvline(0, color=GREY, linewidth=1.2)
     axes.set_yticks(np.arange(len(names)), names)
     axes.invert_yaxis()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit._types import FloatArray
+from ada_bandit.programs.figures import legend, line_style
 from paper.claims import Measure
-from paper.items import Result
+from paper.results import ItemResult, gaps
 from paper.training import MATCHED, NAMES, RULES, band, matched_to, paired
-from sim.learning_sweep import Sweep
-from sim.plots import legend, look
+from sim.learn.study import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,14 +36,14 @@ def entropy_at_rewards(rewards: FloatArray, entropies: FloatArray, levels: Float
     return np.asarray(np.interp(levels, np.maximum.accumulate(rewards), entropies))
 
 
-def _tradeoff(found: Sweep, ours: str, theirs: str) -> tuple[FloatArray, FloatArray]:
+def _tradeoff(sweep: Sweep, ours: str, theirs: str) -> tuple[FloatArray, FloatArray]:
     """Return the mean entropy of two rules at equal rewards, ``[seed]`` each."""
     columns = [
-        (found.values(_SET, rule, "train_pass_rate"), found.values(_SET, rule, "train_entropy"))
+        (sweep.values(_SET, rule, "train_pass_rate"), sweep.values(_SET, rule, "train_entropy"))
         for rule in (ours, theirs)
     ]
     pairs = []
-    for seed in range(found.plan.seeds):
+    for seed in range(sweep.plan.seeds):
         low = max(float(rewards[seed, 0]) for rewards, _ in columns)
         high = min(float(rewards[seed].max()) for rewards, _ in columns)
         levels = np.linspace(low, high, _LEVELS)
@@ -52,47 +52,44 @@ def _tradeoff(found: Sweep, ours: str, theirs: str) -> tuple[FloatArray, FloatAr
     return first, second
 
 
-def analyse(found: Sweep) -> Result:
+def analyse(sweep: Sweep) -> ItemResult:
     """Return the numbers, measures and the figure."""
-    k = found.plan.setting.pass_k
+    k = sweep.plan.setting.pass_k
     rules = (*RULES, *map(matched_to, MATCHED))
-    curves = {rule: found.values(_SET, rule, "held_out_pass_at") for rule in rules}
+    curves = {rule: sweep.values(_SET, rule, "held_out_pass_at") for rule in rules}
     end = {rule: curve[:, -1] for rule, curve in curves.items()}
     measures: dict[str, Measure] = {
-        "entropy": paired(*_tradeoff(found, "balance", "grpo"), "entropy"),
-        "entropy-pos": paired(*_tradeoff(found, "pos", "grpo"), "entropy"),
-        "matched-entropy": paired(*_tradeoff(found, "balance", matched_to("balance")), "entropy"),
+        "entropy": paired(*_tradeoff(sweep, "balance", "grpo"), "entropy"),
+        "entropy-pos": paired(*_tradeoff(sweep, "pos", "grpo"), "entropy"),
+        "matched-entropy": paired(*_tradeoff(sweep, "balance", matched_to("balance")), "entropy"),
     }
     for size in (4, 256):
         at = k.index(size)
         measures[f"pass-at-{size}"] = paired(end["balance"][:, at], end["grpo"][:, at], f"pass@{size}")
     numbers = {
         "k": k,
-        "seeds": found.plan.seeds,
+        "seeds": sweep.plan.seeds,
         "start": curves["grpo"][:, 0].mean(axis=0),
         "pass_at": {rule: values.mean(axis=0) for rule, values in end.items()},
-        "entropy": {rule: float(found.values(_SET, rule, "train_entropy")[:, -1].mean()) for rule in rules},
-        "entropy_start": float(found.values(_SET, "grpo", "train_entropy")[:, 0].mean()),
-        "gap": {
-            key: {"mean": one.value, "error": one.error / 2, "wins": one.wins, "losses": one.losses}
-            for key, one in measures.items()
-        },
+        "entropy": {rule: float(sweep.values(_SET, rule, "train_entropy")[:, -1].mean()) for rule in rules},
+        "entropy_start": float(sweep.values(_SET, "grpo", "train_entropy")[:, 0].mean()),
+        "gap": gaps(measures),
     }
-    return Result(numbers, measures, {"figure4": partial(_draw, found)})
+    return ItemResult(numbers, measures, {"figure4": partial(_draw, sweep)})
 
 
-def _draw(found: Sweep, figure: Figure) -> None:
+def _draw(sweep: Sweep, figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.3)
     axes, gaps = figure.subplots(1, 2)
-    k = np.array(found.plan.setting.pass_k)
-    reference = found.values(_SET, "grpo", "held_out_pass_at")[:, -1]
+    k = np.array(sweep.plan.setting.pass_k)
+    reference = sweep.values(_SET, "grpo", "held_out_pass_at")[:, -1]
     labels = NAMES | {matched_to(rule): name for rule, name in MATCHED.items()}
     for index, (rule, label) in enumerate(labels.items()):
-        reward, entropy = (found.values(_SET, rule, name).mean(axis=0) for name in ("train_pass_rate", "train_entropy"))
-        axes.plot(reward, entropy, **look(index), label=label)
+        reward, entropy = (sweep.values(_SET, rule, name).mean(axis=0) for name in ("train_pass_rate", "train_entropy"))
+        axes.plot(reward, entropy, **line_style(index), label=label)
         if rule != "grpo":
-            band(gaps, k, found.values(_SET, rule, "held_out_pass_at")[:, -1] - reference, index)
-    gaps.axhline(0, color=look(0)["color"], linewidth=1.2)
+            band(gaps, k, sweep.values(_SET, rule, "held_out_pass_at")[:, -1] - reference, index)
+    gaps.axhline(0, color=line_style(0)["color"], linewidth=1.2)
     gaps.set_xscale("log", base=2)
     gaps.set_xticks(k, [str(one) for one in k])
     gaps.minorticks_off()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
-from paper.figure5.sweep import BALANCE, LABELS, Data, Fit, Reading
-from paper.items import Result
+from paper.figure5.sweep import BALANCE, LABELS, Dynamics, Fit, Reading
 from paper.published import settings
-from sim.plots import GREY, legend, look
+from paper.results import ItemResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ __all__ = ["analyse", "errors_of"]
 _FILTERED = "base, at least 1 of 16"
 
 
-def errors_of(data: Data, fit: Fit) -> dict[str, float]:
+def errors_of(data: Dynamics, fit: Fit) -> dict[str, float]:
     """Return the median absolute relative error of every series along a path, over the steps with all series."""
     steps = data.fitted
     return {
@@ -31,7 +31,7 @@ def errors_of(data: Data, fit: Fit) -> dict[str, float]:
     }
 
 
-def _pooled(data: Data, fit: Fit, names: tuple[str, ...]) -> float:
+def _pooled(data: Dynamics, fit: Fit, names: tuple[str, ...]) -> float:
     """Return the median absolute relative error over several series and all steps."""
     steps = data.fitted
     errors = [np.abs(fit.predicted[name][steps] / data.published[name][steps] - 1) for name in names]
@@ -42,25 +42,25 @@ _LOW, _HIGH = 200, 540
 """Steps between which balance draws more again."""
 
 
-def _rise(data: Data) -> tuple[float, float, float]:
+def _rise(data: Dynamics) -> tuple[float, float, float]:
     """Return the rise of balance's extra responses, the part of prompts short of negatives, and its share's error.
 
     A prompt that is short of negatives has had all rounds. Reading errors are taken as independent.
     """
-    given = settings()
-    error = given["reading_error_figure5"]
+    setup = settings()
+    error = setup["reading_error_figure5"]
     at = [int(np.nonzero(data.steps == step)[0][0]) for step in (_LOW, _HIGH)]
     extra, short = data.published["extra_balance"][at], data.published["short_of_negatives"][at]
     rise = float(extra[1] - extra[0])
-    explained = float(short[1] - short[0]) * given["round_size"] * (given["rounds"] - 1)
+    explained = float(short[1] - short[0]) * setup["round_size"] * (setup["rounds"] - 1)
     spread = np.hypot(np.hypot(*extra) * error / rise, np.hypot(*short) * error / (short[1] - short[0]))
     return rise, explained, float(spread) * explained / rise
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: Dynamics) -> ItemResult:
     """Return the numbers, measures and figures."""
-    given = settings()
-    prompts, group, size = given["prompts"], given["group_size"], given["round_size"]
+    setup = settings()
+    prompts, group, size = setup["prompts"], setup["group_size"], setup["round_size"]
     literal, chosen = Reading(group, 2), data.reading
     lowest = float(np.nanmin(data.published["extra_pos"]))
     least = prompts * (size - group)
@@ -151,7 +151,7 @@ def analyse(data: Data) -> Result:
             f"{explained:,.0f} of {rise:,.0f} responses: {explained / rise:.0%} ± {error:.0%}", explained / rise, error
         ),
     }
-    return Result(
+    return ItemResult(
         numbers, measures, {"figure5": partial(_draw, data), "figure5_readings": partial(_draw_readings, data)}
     )
 
@@ -163,7 +163,7 @@ _LOOKS = {
 }
 
 
-def _draw(data: Data, figure: Figure) -> None:
+def _draw(data: Dynamics, figure: Figure) -> None:
     figure.set_size_inches(9.6, 6.2)
     panels = figure.subplots(2, 3, sharex=True)
     axes: Axes
@@ -172,7 +172,7 @@ def _draw(data: Data, figure: Figure) -> None:
         for path, (index, words) in _LOOKS.items():
             predicted = data.fits[path].predicted[name]
             seen = np.isfinite(predicted)
-            axes.plot(data.steps[seen], predicted[seen], color=look(index)["color"], linewidth=1.7, label=words)
+            axes.plot(data.steps[seen], predicted[seen], color=line_style(index)["color"], linewidth=1.7, label=words)
         axes.set_title(label)
         axes.set_ylim(0, None)
     for axes in panels[1]:
@@ -183,12 +183,12 @@ def _draw(data: Data, figure: Figure) -> None:
     legend(figure, panels[0, 0])
 
 
-def _draw_readings(data: Data, figure: Figure) -> None:
+def _draw_readings(data: Dynamics, figure: Figure) -> None:
     figure.set_size_inches(9.6, 3.9)
     axes, mean = figure.subplots(1, 2)
     for index, (reading, values) in enumerate(data.misfit.items()):
         seen = data.fitted
-        axes.plot(data.steps[seen], values[seen], marker="o", markersize=4, **look(index), label=reading.label)
+        axes.plot(data.steps[seen], values[seen], marker="o", markersize=4, **line_style(index), label=reading.label)
     error = settings()["reading_error_figure5"]
     axes.axhspan(0, error, color="#efefef", zorder=0)
     axes.annotate("reading error", (data.steps[data.fitted][-1], error), ha="right", va="bottom", color=GREY)
@@ -200,7 +200,7 @@ def _draw_readings(data: Data, figure: Figure) -> None:
         data.steps[seen], *data.mean_bounds[seen].T, color="#cfe3f0", label="all laws within reading errors"
     )
     for path, (index, words) in _LOOKS.items():
-        mean.plot(data.steps[seen], data.fits[path].mean[seen], color=look(index)["color"], label=words)
+        mean.plot(data.steps[seen], data.fits[path].mean[seen], color=line_style(index)["color"], label=words)
     mean.set_ylim(0, 1)
     mean.set_title("mean pass rate that the counts imply")
     mean.set_ylabel("mean pass rate of the training prompts")

@@ -15,13 +15,12 @@ import numpy as np
 
 from ada_bandit import Balance, Policy, Rounds, analyze
 from ada_bandit._types import BoolArray, FloatArray
-from ada_bandit.exact import binomial_rows
+from ada_bandit.lattice import binomial_rows
 from ada_bandit.laws import Law
-from paper.items import Context
 from paper.laws import balance, base_law, between, pos, rl_law, spread, training_law
 from paper.published import column, settings
 
-__all__ = ["BALANCE", "LABELS", "Data", "Fit", "Published", "Reading", "feasible", "series_of", "sweep"]
+__all__ = ["BALANCE", "LABELS", "Dynamics", "Fit", "Published", "Reading", "feasible", "series_of", "sweep"]
 
 LABELS = {
     "extra_pos": "extra responses, pos",
@@ -76,7 +75,7 @@ class Fit:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class Dynamics:
     """Everything that was computed."""
 
     steps: FloatArray
@@ -106,8 +105,8 @@ class Data:
 
 def series_of(pass_rates: FloatArray, reading: Reading, prompts: int) -> dict[str, FloatArray]:
     """Return the series of a batch of `prompts` prompts of equal pass rate, ``[pass_rate]`` each."""
-    given = settings()
-    size, rounds, group = given["round_size"], given["rounds"], given["group_size"]
+    setup = settings()
+    size, rounds, group = setup["round_size"], setup["rounds"], setup["group_size"]
     on_balance, on_pos = analyze(balance(), pass_rates), analyze(pos(), pass_rates)
     early = analyze(Policy(Balance(group), Rounds(size, reading.early), group), pass_rates)
     # A prompt whose quotas are met sooner has its positives as well.
@@ -148,8 +147,8 @@ def feasible(moments: Sequence[FloatArray], values: Sequence[float]) -> float:
     rows = [np.append(sign * moment, -value) for moment, value in zip(moments, values, strict=True) for sign in (1, -1)]
     ends = [sign * value for value in values for sign in (1, -1)]
     cost, mass = np.append(np.zeros(size), 1.0), np.append(np.ones(size), 0.0)
-    found = linprog(cost, A_ub=np.array(rows), b_ub=ends, A_eq=mass[None], b_eq=[1.0], bounds=(0, None))
-    return float(found.x[-1])
+    solution = linprog(cost, A_ub=np.array(rows), b_ub=ends, A_eq=mass[None], b_eq=[1.0], bounds=(0, None))
+    return float(solution.x[-1])
 
 
 def _mean_bounds(
@@ -163,8 +162,8 @@ def _mean_bounds(
     both = []
     for sign in (1, -1):
         mass = np.ones((1, rates.size))
-        found = linprog(sign * rates, A_ub=np.array(rows), b_ub=ends, A_eq=mass, b_eq=[1.0], bounds=(0, None))
-        both.append(sign * found.fun if found.status == 0 else np.nan)
+        solution = linprog(sign * rates, A_ub=np.array(rows), b_ub=ends, A_eq=mass, b_eq=[1.0], bounds=(0, None))
+        both.append(sign * solution.fun if solution.status == 0 else np.nan)
     return both[0], both[1]
 
 
@@ -172,10 +171,10 @@ def _values(published: Published, step: int, names: Sequence[str]) -> dict[str, 
     return {name: float(published[name][step]) for name in names if np.isfinite(published[name][step])}
 
 
-def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> Dynamics:
     """Return the feasibility of every reading, and the fits of every path under the reading that is feasible."""
-    given = settings()
-    prompts, group, size = given["prompts"], given["group_size"], given["round_size"]
+    setup = settings()
+    prompts, group, size = setup["prompts"], setup["group_size"], setup["round_size"]
     steps = column("figure5", "step")
     published = {name: column("figure5", key) for name, key in _COLUMNS.items()}
     rates = _atoms()
@@ -184,12 +183,12 @@ def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing t
     for reading in (Reading(beyond, early) for beyond in (group, size) for early in (2, 1)):
         table = series_of(rates, reading, prompts)
         for target, names in ((misfit, BALANCE), (misfit_pos, ("extra_pos",))):
-            found = np.full(steps.size, np.nan)
+            errors = np.full(steps.size, np.nan)
             for step in range(steps.size):
                 values = _values(published, step, names)
                 if values:
-                    found[step] = feasible([table[name] for name in values], list(values.values()))
-            target[reading] = found
+                    errors[step] = feasible([table[name] for name in values], list(values.values()))
+            target[reading] = errors
     reading = Reading(size, 1)
     table = series_of(rates, reading, prompts)
     bounds = np.full((steps.size, 2), np.nan)
@@ -197,13 +196,13 @@ def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing t
         values = _values(published, step, BALANCE)
         if len(values) == len(BALANCE):
             moments = [table[name] for name in values]
-            bounds[step] = _mean_bounds(rates, moments, list(values.values()), given["reading_error_figure5"])
-    moderate = between(base_law(), 1, given["moderate_most"], given["filter_total"])
-    filtered = rl_law().at_least(given["filter_correct"], given["filter_total"])
+            bounds[step] = _mean_bounds(rates, moments, list(values.values()), setup["reading_error_figure5"])
+    moderate = between(base_law(), 1, setup["moderate_most"], setup["filter_total"])
+    filtered = rl_law().at_least(setup["filter_correct"], setup["filter_total"])
     laws = {
         "base, at least 1 of 16": training_law(),
         "base, 1-5 of 16": moderate,
-        "base, 1-2 of 16": between(base_law(), 1, given["hard_most"], given["filter_total"]),
+        "base, 1-2 of 16": between(base_law(), 1, setup["hard_most"], setup["filter_total"]),
         "base, unfiltered": base_law(),
         "RL, at least 1 of 16": filtered,
         "RL, unfiltered": rl_law(),
@@ -218,7 +217,7 @@ def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing t
     weight = np.linspace(0, 1, 51)
     ends = start["base, at least 1 of 16"], start["RL, at least 1 of 16"]
     line = {name: (1 - weight) * ends[0][name] + weight * ends[1][name] for name in LABELS} | {"weight": weight}
-    return Data(steps, published, misfit, misfit_pos, reading, bounds, start, line, fits)
+    return Dynamics(steps, published, misfit, misfit_pos, reading, bounds, start, line, fits)
 
 
 def _mixture(published: Published, low: Law, high: Law, reading: Reading, prompts: int) -> Fit:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ada_bandit.programs.figures import legend, line_style
 from paper.claims import Measure
 from paper.figure1.analysis import late
-from paper.items import Result
+from paper.results import ItemResult, gaps
 from paper.training import NAMES, RULES, SETS, band, paired
-from sim.learning_sweep import Sweep
-from sim.plots import legend, look
+from sim.learn.study import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,11 +20,11 @@ __all__ = ["analyse"]
 _TITLES = {"all": "at least 1 of 16", "moderate": "moderate: 1-5 of 16", "hard": "hard: 1-2 of 16"}
 
 
-def analyse(found: Sweep) -> Result:
+def analyse(sweep: Sweep) -> ItemResult:
     """Return the numbers, measures and the figure."""
-    rewards = {name: {rule: late(found, name, rule) for rule in RULES} for name in SETS}
+    rewards = {name: {rule: late(sweep, name, rule) for rule in RULES} for name in SETS}
     gains = {name: one["balance"] - one["grpo"] for name, one in rewards.items()}
-    rises = {name: rewards[name]["grpo"] - found.values(name, "grpo", "train_pass_rate")[:, 0] for name in SETS}
+    rises = {name: rewards[name]["grpo"] - sweep.values(name, "grpo", "train_pass_rate")[:, 0] for name in SETS}
     relative = {name: gains[name] / rises[name] for name in SETS}
     measures: dict[str, Measure] = {
         "hard": paired(rewards["hard"]["balance"], rewards["hard"]["grpo"], "reward"),
@@ -33,30 +33,27 @@ def analyse(found: Sweep) -> Result:
         "larger-relative": paired(relative["hard"], relative["moderate"], "hard minus moderate"),
     }
     numbers = {
-        "seeds": found.plan.seeds,
+        "seeds": sweep.plan.seeds,
         "reward": {name: {rule: float(values.mean()) for rule, values in one.items()} for name, one in rewards.items()},
         "gain": {name: float(gain.mean()) for name, gain in gains.items()},
         "relative": {name: float(gain.mean()) for name, gain in relative.items()},
-        "gap": {
-            key: {"mean": one.value, "error": one.error / 2, "wins": one.wins, "losses": one.losses}
-            for key, one in measures.items()
-        },
+        "gap": gaps(measures),
     }
-    return Result(numbers, measures, {"figure6": partial(_draw, found)})
+    return ItemResult(numbers, measures, {"figure6": partial(_draw, sweep)})
 
 
-def _draw(found: Sweep, figure: Figure) -> None:
+def _draw(sweep: Sweep, figure: Figure) -> None:
     figure.set_size_inches(9.6, 6.0)
     panels = figure.subplots(2, 3, sharex=True, sharey="row", height_ratios=(3, 2))
     for column, name in enumerate(SETS):
-        steps = found.values(name, "grpo", "steps_spent")[0]
-        reference = found.values(name, "grpo", "train_pass_rate")
+        steps = sweep.values(name, "grpo", "steps_spent")[0]
+        reference = sweep.values(name, "grpo", "train_pass_rate")
         for index, (rule, label) in enumerate(NAMES.items()):
-            values = found.values(name, rule, "train_pass_rate")
-            panels[0, column].plot(steps, values.mean(axis=0), **look(index), label=label)
+            values = sweep.values(name, rule, "train_pass_rate")
+            panels[0, column].plot(steps, values.mean(axis=0), **line_style(index), label=label)
             if rule != "grpo":
                 band(panels[1, column], steps, values - reference, index)
-        panels[1, column].axhline(0, color=look(0)["color"], linewidth=1.2)
+        panels[1, column].axhline(0, color=line_style(0)["color"], linewidth=1.2)
         panels[1, column].set_xlim(0, steps[-1])
         panels[0, column].set_title(_TITLES[name])
         panels[1, column].set_xlabel("step")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
-from paper.frontier.sweep import MODELS, NOISE, RULES, Data
-from paper.items import Result
-from sim.plots import GREY, legend, look
+from paper.frontier.sweep import MODELS, NOISE, RULES, FrontierPlots
+from paper.results import ItemResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,12 +20,12 @@ __all__ = ["analyse"]
 _NAMES = {"grpo": "GRPO, n = 4", "pos": "pos", "balance": "balance"}
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: FrontierPlots) -> ItemResult:
     """Return the numbers, measures and the figure."""
     settings: list[dict[str, Any]] = []
-    for model, found in zip(MODELS, data.traces, strict=True):
-        grpo = found.points[0]
-        for name, point in zip(RULES, found.points, strict=True):
+    for model, plot in zip(MODELS, data.plots, strict=True):
+        grpo = plot.points[0]
+        for name, point in zip(RULES, plot.points, strict=True):
             settings.append(
                 {
                     "objective": model.objective,
@@ -40,9 +40,9 @@ def analyse(data: Data) -> Result:
                 }
             )
     optimum = {
-        f"{model.objective}, {model.noise_ratio:g}, {model.update_cost:g}": found.optimum.efficiency
-        / found.points[0].efficiency
-        for model, found in zip(MODELS, data.traces, strict=True)
+        f"{model.objective}, {model.noise_ratio:g}, {model.update_cost:g}": plot.optimum.efficiency
+        / plot.points[0].efficiency
+        for model, plot in zip(MODELS, data.plots, strict=True)
     }
 
     def pick(rule: str, key: str, objective: str, cost: float) -> list[float]:
@@ -69,7 +69,7 @@ def analyse(data: Data) -> Result:
         "pos_per_response_log": pick("pos", "per_cost", "log", 0.0),
         "balance_dear": dear,
         "balance_of_optimum": {"least": min(nearest), "most": nearest[best]},
-        "responses": {name: float(point.responses) for name, point in zip(RULES, data.traces[0].points, strict=True)},
+        "responses": {name: float(point.responses) for name, point in zip(RULES, data.plots[0].points, strict=True)},
     }
     measures = {
         "per-step": Measure(both(step), min(step)),
@@ -78,28 +78,28 @@ def analyse(data: Data) -> Result:
         "dear-updates": Measure(both(dear), min(dear)),
         "near-optimal": Measure(f"{min(nearest):.2f} to {max(nearest):.2f} of the optimum", min(nearest)),
     }
-    return Result(numbers, measures, {"frontier": partial(_draw, data)})
+    return ItemResult(numbers, measures, {"frontier": partial(_draw, data)})
 
 
-def _draw(data: Data, figure: Figure) -> None:
+def _draw(data: FrontierPlots, figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.2)
     panels = figure.subplots(1, 2)
     for axes, objective in zip(panels, ("mean", "log"), strict=True):
         index = next(
             i for i, m in enumerate(MODELS) if (m.objective, m.noise_ratio, m.update_cost) == (objective, 1.0, 0.0)
         )
-        found = data.traces[index]
-        unit = found.grpo.utility
-        costs = np.geomspace(found.costs[0], 32, 300)
+        plot = data.plots[index]
+        unit = plot.grpo.utility
+        costs = np.geomspace(plot.costs[0], 32, 300)
         axes.plot(
             costs,
-            np.interp(costs, found.costs, found.utilities) / unit,
+            np.interp(costs, plot.costs, plot.utilities) / unit,
             color="black",
             label="frontier: the best at each cost",
         )
         axes.plot(
-            found.plain[:, 0],
-            found.plain[:, 1] / unit,
+            plot.plain[:, 0],
+            plot.plain[:, 1] / unit,
             color=GREY,
             linewidth=1.2,
             marker=".",
@@ -107,27 +107,26 @@ def _draw(data: Data, figure: Figure) -> None:
         )
         axes.plot(
             costs,
-            found.grpo.efficiency / unit * costs,
+            plot.grpo.efficiency / unit * costs,
             color=GREY,
             linestyle=":",
             linewidth=1.2,
             label="as efficient as GRPO, n = 4",
         )
         axes.plot(
-            found.optimum.cost,
-            found.optimum.utility / unit,
+            plot.optimum.cost,
+            plot.optimum.utility / unit,
             "*",
             color="black",
             markersize=13,
             label="the most efficient",
         )
-        for number, (name, point) in enumerate(zip(RULES, found.points, strict=True)):
-            axes.plot(
-                point.cost, point.utility / unit, "o", color=look(number)["color"], markersize=9, label=_NAMES[name]
-            )
+        for number, (name, point) in enumerate(zip(RULES, plot.points, strict=True)):
+            colour = line_style(number)["color"]
+            axes.plot(point.cost, point.utility / unit, "o", color=colour, markersize=9, label=_NAMES[name])
         axes.set_title(f"objective: {'mean reward' if objective == 'mean' else 'mean of log p'}")
         axes.set_xlabel("responses a prompt")
         axes.set_xlim(0, 33)
-        axes.set_ylim(0, 1.1 * float(np.interp(32, found.costs, found.utilities)) / unit)
+        axes.set_ylim(0, 1.1 * float(np.interp(32, plot.costs, plot.utilities)) / unit)
     panels[0].set_ylabel("progress of a step (GRPO, n = 4: 1)")
     legend(figure, panels[0])

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paper.items import Context
+from ada_bandit.score_model import ScoreModel
 from paper.laws import balance, grpo, pos, training_law
-from sim.frontier import Trace, trace
-from sim.score_model import ScoreModel
+from paper.results import Context
+from sim.frontier.study import FrontierPlot, place_policies
+from sim.score_model import Scoring
 from sim.sources import Source
 
-__all__ = ["MODELS", "NOISE", "RULES", "Data", "sweep"]
+__all__ = ["MODELS", "NOISE", "RULES", "FrontierPlots", "sweep"]
 
 NOISE = (1.0, 10.0)
 MODELS = tuple(
-    ScoreModel(objective, noise, cost) for objective in ("mean", "log") for cost in (0.0, 10.0) for noise in NOISE
+    ScoreModel(noise, objective, cost) for objective in ("mean", "log") for cost in (0.0, 10.0) for noise in NOISE
 )
 """The settings: what is climbed, how noisy scores are, and what an update costs."""
 RULES = {"grpo": grpo, "pos": pos, "balance": balance}
@@ -22,15 +23,15 @@ RULES = {"grpo": grpo, "pos": pos, "balance": balance}
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class FrontierPlots:
     """A trace for each of `MODELS`."""
 
-    traces: tuple[Trace, ...]
+    plots: tuple[FrontierPlot, ...]
 
 
-def sweep(context: Context) -> Data:
-    """Return the traces."""
+def sweep(context: Context) -> FrontierPlots:
+    """Return the plots."""
     source = Source(training_law(), "qwen2.5-math-1.5b-base, at least 1 of 16")
     policies = [rule() for rule in RULES.values()]
     prices = 12 if context.quick else 40
-    return Data(tuple(trace(policies, source, model, prices=prices) for model in MODELS))
+    return FrontierPlots(tuple(place_policies(policies, source, Scoring(model), prices=prices) for model in MODELS))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit._types import FloatArray
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
-from paper.items import Result
-from paper.objective.sweep import Data
-from sim.plots import GREY, legend, look
+from paper.objective.sweep import Objectives
+from paper.results import ItemResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ _AT = (0.02, 0.1, 0.5, 0.9)
 _NAMES = {"grpo": "GRPO", "pos": "pos", "balance": "balance", "dr-grpo": "Dr. GRPO"}
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: Objectives) -> ItemResult:
     """Return the numbers, measures and the figure."""
 
     def at(values: FloatArray, rate: float) -> float:
@@ -54,17 +54,17 @@ def analyse(data: Data) -> Result:
         "unbiased": Measure(f"largest difference {data.unbiased_miss:.0e}", data.unbiased_miss, reference=0.0),
         "calibrated": Measure(f"largest difference {data.calibrated_miss:.0e}", data.calibrated_miss, reference=0.0),
     }
-    return Result(numbers, measures, {"objective": partial(_draw, data)})
+    return ItemResult(numbers, measures, {"objective": partial(_draw, data)})
 
 
-def _draw(data: Data, figure: Figure) -> None:
+def _draw(data: Objectives, figure: Figure) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     figure.set_size_inches(9.6, 4.4)
     axes, objectives = figure.subplots(1, 2)
     for index, (name, label) in enumerate(_NAMES.items()):
-        axes.plot(data.rates, data.weights[name], **look(index), label=label)
-        objectives.plot(data.rates, data.objectives[name], **look(index))
+        axes.plot(data.rates, data.weights[name], **line_style(index), label=label)
+        objectives.plot(data.rates, data.objectives[name], **line_style(index))
     reference = {"color": GREY, "linewidth": 1.2}
     axes.plot(data.rates, data.limit, linestyle=":", **reference, label="balance, unlimited: F = logit(p)/2 - p")
     axes.plot(data.rates, 1 / data.rates, linestyle="--", **reference, label="log p")

@@ -6,19 +6,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ada_bandit import Balance, Beta, Policy, Rounds, analyze, calibrate, induced_objective, unbiased
+from ada_bandit import Balance, Beta, Policy, Rounds, analyze, induced_objective
 from ada_bandit._types import FloatArray
-from paper.items import Context
+from ada_bandit.advantages import Unbiased
+from ada_bandit.calibration import calibrate
 from paper.laws import balance, grpo, pos
 
-__all__ = ["Data", "sweep"]
+__all__ = ["Objectives", "sweep"]
 
 _LARGE = Rounds(256, 2)
 _POINTS = 400
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class Objectives:
     """Everything that was computed."""
 
     rates: FloatArray
@@ -37,7 +38,7 @@ class Data:
     """Largest |w - (1 - q^K)/p| of advantages calibrated to the truncated log p."""
 
 
-def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> Objectives:
     """Return weights and objectives by policy."""
     rates = np.linspace(0, 1, _POINTS + 1)[1:-1]
     policies = {"grpo": grpo(), "dr-grpo": Policy.preset("dr-grpo"), "pos": pos(), "balance": balance()}
@@ -47,12 +48,12 @@ def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing t
     }
     large = analyze(replace(balance(), rule=Balance(4), budget=_LARGE), rates).gradient_weight
     misses = [
-        np.abs(analyze(replace(rule, advantage=unbiased()), rates).gradient_weight - 1).max()
+        np.abs(analyze(replace(rule, advantage=Unbiased()), rates).gradient_weight - 1).max()
         for rule in (pos(), balance())
     ]
     inner = np.linspace(0.05, 0.95, 91)
-    most = balance().budget.max_samples
-    found = calibrate(balance(), "truncated-log", Beta(1, 1)).policy
-    miss = np.abs(analyze(found, inner).gradient_weight - (1 - (1 - inner) ** most) / inner).max()
+    max_samples = balance().budget.max_samples
+    calibrated = calibrate(balance(), "truncated-log", Beta(1, 1)).policy
+    miss = np.abs(analyze(calibrated, inner).gradient_weight - (1 - (1 - inner) ** max_samples) / inner).max()
     limit = ((1 - rates) / rates + rates / (1 - rates)) / 2
-    return Data(rates, weights, objectives, limit, large, float(max(misses)), float(miss))
+    return Objectives(rates, weights, objectives, limit, large, float(max(misses)), float(miss))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit._types import FloatArray
+from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure, sign_test
-from paper.items import Result
-from paper.table1.sweep import Data
+from paper.results import ItemResult
+from paper.table1.sweep import Order
 from paper.training import NAMES, SETS, paired
-from sim.plots import GREY, legend, look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ def _counted(gaps: FloatArray, what: str) -> Measure:
     return Measure(text, float(gaps.mean()), wins=wins, losses=losses)
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: Order) -> ItemResult:
     """Return the numbers, measures and the figure."""
     accuracy, average = data.accuracy, data.average
     pairs = [
@@ -41,8 +41,8 @@ def analyse(data: Data) -> Result:
     ]
     plain, hard = (list(side) for side in zip(*pairs, strict=True))
     gain, gain_average = accuracy["balance"] - accuracy["grpo"], average["balance"] - average["grpo"]
-    found = data.runs
-    end = {rule: {name: found.values(name, rule, "held_out_pass_rate")[:, -1] for name in SETS} for rule in NAMES}
+    runs = data.runs
+    end = {rule: {name: runs.values(name, rule, "held_out_pass_rate")[:, -1] for name in SETS} for rule in NAMES}
     mean = {rule: np.mean([one[name] for name in SETS], axis=0) for rule, one in end.items()}
     gains = {name: end["balance"][name] - end["grpo"][name] for name in SETS}
     measures = {
@@ -58,7 +58,7 @@ def analyse(data: Data) -> Result:
         "simulated-hard": paired(gains["hard"], gains["all"], "hard minus all"),
     }
     numbers = {
-        "seeds": found.plan.seeds,
+        "seeds": runs.plan.seeds,
         "counts": {
             key: {"mean": one.value, "wins": one.wins, "losses": one.losses, "p": sign_test(one.wins, one.losses)}
             for key, one in measures.items()
@@ -68,16 +68,16 @@ def analyse(data: Data) -> Result:
         "gain": {name: float(values.mean()) for name, values in gains.items()},
         "gain_error": {name: float(values.std(ddof=1) / np.sqrt(values.size)) for name, values in gains.items()},
     }
-    return Result(numbers, measures, {"table1": partial(_draw, data, gains)})
+    return ItemResult(numbers, measures, {"table1": partial(_draw, data, gains)})
 
 
-def _draw(data: Data, gains: dict[str, FloatArray], figure: Figure) -> None:
+def _draw(data: Order, gains: dict[str, FloatArray], figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.4)
     axes, ours = figure.subplots(1, 2, width_ratios=(3, 2))
     at = np.arange(len(data.models))
     for index, rule in enumerate(("pos", "balance"), start=1):
         gap = data.accuracy[rule] - data.accuracy["grpo"]
-        colour = look(index)["color"]
+        colour = line_style(index)["color"]
         place = at + (0.15 if rule == "balance" else -0.15)
         for column in range(gap.shape[1]):
             axes.plot(gap[:, column], place, "o", color=colour, markersize=4, alpha=0.55)
@@ -90,7 +90,7 @@ def _draw(data: Data, gains: dict[str, FloatArray], figure: Figure) -> None:
     for index, name in enumerate(SETS):
         ours.errorbar(
             gains[name].mean(), index, xerr=2 * gains[name].std(ddof=1) / np.sqrt(gains[name].size), fmt="D",
-            color=look(2)["color"], markersize=7,
+            color=line_style(2)["color"], markersize=7,
         )  # fmt: skip
     ours.axvline(0, color=GREY, linewidth=1.2)
     ours.set_yticks(range(len(SETS)), ["at least 1 of 16", "1-5 of 16", "1-2 of 16"])

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from paper.items import Context
 from paper.published import rows
+from paper.results import Context
 from paper.training import main_runs
-from sim.learning_sweep import Sweep
+from sim.learn.study import Sweep
 
-__all__ = ["BENCHMARKS", "Data", "sweep"]
+__all__ = ["BENCHMARKS", "Order", "sweep"]
 
 BENCHMARKS = ("math500", "minerva", "olympiad", "aime_like")
 """The columns of the table but the weighted average."""
@@ -20,7 +20,7 @@ _RULES = {"GRPO": "grpo", "Reinforce-Ada-pos": "pos", "Reinforce-Ada-balance": "
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class Order:
     """Everything that was read and run."""
 
     models: tuple[str, ...]
@@ -33,7 +33,7 @@ class Data:
     """The simulated runs."""
 
 
-def sweep(context: Context) -> Data:
+def sweep(context: Context) -> Order:
     """Return the table and the runs."""
     models = tuple(dict.fromkeys(row["model"] for row in rows("table1")))
     accuracy, average = {}, {}
@@ -41,4 +41,4 @@ def sweep(context: Context) -> Data:
         mine = [row for row in rows("table1") if row["algorithm"] == name]
         accuracy[rule] = np.array([[float(row[key]) for key in BENCHMARKS] for row in mine])
         average[rule] = np.array([float(row["weighted_average"]) for row in mine])
-    return Data(models, accuracy, average, main_runs(context))
+    return Order(models, accuracy, average, main_runs(context))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ada_bandit.programs.figures import legend, line_style
 from paper.claims import Measure
-from paper.items import Result
 from paper.published import column
-from paper.table2.sweep import Data
-from sim.plots import legend, look
+from paper.results import ItemResult
+from paper.table2.sweep import StepCosts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["analyse"]
 
 
-def analyse(data: Data) -> Result:
+def analyse(data: StepCosts) -> ItemResult:
     """Return the numbers, measures and the figure."""
     small, large = data.seconds
     published = column("table2", "relative_cost").reshape(2, 3)[:, 1:]
@@ -75,17 +75,17 @@ def analyse(data: Data) -> Result:
             f"{1e3 * other.each:.0f} against {1e3 * one.each:.0f} ms a response: {ratio:.2f}", ratio
         ),
     }
-    return Result(numbers, measures, {"table2": partial(_draw, data)})
+    return ItemResult(numbers, measures, {"table2": partial(_draw, data)})
 
 
-def _draw(data: Data, figure: Figure) -> None:
+def _draw(data: StepCosts, figure: Figure) -> None:
     figure.set_size_inches(7.2, 4.4)
     axes = figure.subplots()
     published = column("table2", "relative_cost").reshape(2, 3)
     line = np.linspace(1, 4.2, 2)
     x = np.append(1.0, data.responses)
     for index, (model, times) in enumerate(data.times.items()):
-        colour = look(index)["color"]
+        colour = line_style(index)["color"]
         share = float(times.shares.mean())
         axes.plot(x, published[index], "o", color=colour, markersize=8, label=model)
         axes.plot(line, 1 + share * (line - 1), color=colour, linewidth=1.2, label=f"share of generation {share:.2f}")

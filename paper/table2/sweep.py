@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from paper.items import Context
 from paper.published import column, rows, settings
 
-__all__ = ["RULES", "Data", "Times", "solve_times", "sweep"]
+__all__ = ["RULES", "StepCosts", "Times", "solve_times", "sweep"]
 
 RULES = ("pos", "balance")
 """The adaptive rules, in the order of every array."""
@@ -34,7 +33,7 @@ class Times:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class StepCosts:
     """Everything that was computed."""
 
     extra: FloatArray
@@ -76,14 +75,14 @@ def solve_times(seconds: FloatArray, responses: FloatArray, rounds: FloatArray) 
     return Times(float(each), float(wait), float(fixed), shares, waiting)
 
 
-def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing to scale
+def sweep() -> StepCosts:
     """Return the times of both models, with the reading error of Figure 5 propagated."""
-    given = settings()
-    prompts, group, size = given["prompts"], given["group_size"], given["round_size"]
+    setup = settings()
+    prompts, group, size = setup["prompts"], setup["group_size"], setup["round_size"]
     plain = prompts * group
     extra = np.array([mean_extra(f"extra_samples_{rule}") for rule in ("pos", "balance")])
     # Some prompt of 512 is always unresolved, so that a step of either rule has all its rounds.
-    rounds = np.array([1.0, given["rounds"], given["rounds"]])
+    rounds = np.array([1.0, setup["rounds"], setup["rounds"]])
 
     def responses(extra: FloatArray) -> FloatArray:
         return np.append(plain, prompts * size + extra)
@@ -94,17 +93,17 @@ def sweep(context: Context) -> Data:  # noqa: ARG001 - exact: there is nothing t
     seconds = {model: np.array(values) for model, values in models.items()}
     times = {model: solve_times(values, responses(extra), rounds) for model, values in seconds.items()}
     generator = np.random.default_rng(0)
-    error = 1 + given["reading_error_figure5"] * generator.uniform(-1, 1, (_DRAWS, 2))
+    error = 1 + setup["reading_error_figure5"] * generator.uniform(-1, 1, (_DRAWS, 2))
     # Seconds are published as whole numbers.
     rounding = generator.uniform(-0.5, 0.5, (_DRAWS, 3))
     bands = {}
     for model, values in seconds.items():
-        found = [
+        drawn = [
             solve_times(values + off, responses(extra * factor), rounds)
             for factor, off in zip(error, rounding, strict=True)
         ]
         bands[model] = {
-            name: np.percentile([getattr(one, name) for one in found], [2.5, 97.5])
+            name: np.percentile([getattr(one, name) for one in drawn], [2.5, 97.5])
             for name in ("each", "wait", "fixed")
         }
-    return Data(extra, responses(extra)[1:] / plain, plain, seconds, times, bands)
+    return StepCosts(extra, responses(extra)[1:] / plain, plain, seconds, times, bands)

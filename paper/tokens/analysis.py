@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ada_bandit.programs.figures import legend, line_style
 from paper.claims import Measure
-from paper.items import Result
+from paper.results import ItemResult, gaps
 from paper.training import MATCHED, NAMES, RULES, matched_to, paired
-from sim.learning_sweep import AXES, Axis, Sweep
-from sim.plots import legend, look
+from sim.learn.study import AXES, Axis, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,42 +28,39 @@ _UNITS = {
 _SCALE = {"steps": 1.0, "responses": 1e3, "tokens": 1e6, "time": 1e6}
 
 
-def analyse(found: Sweep) -> Result:
+def analyse(sweep: Sweep) -> ItemResult:
     """Return the numbers, measures and the figure."""
     rules = (*RULES, *map(matched_to, MATCHED))
     at: dict[str, dict[str, float]] = {}
     measures: dict[str, Measure] = {}
     for axis in AXES:
-        budget = found.common_budget(_SET, axis)
-        rates = {rule: found.at_budget(_SET, rule, axis, budget) for rule in rules}
+        budget = sweep.common_budget(_SET, axis)
+        rates = {rule: sweep.at_budget(_SET, rule, axis, budget) for rule in rules}
         at[axis] = {"budget": budget} | {rule: float(values.mean()) for rule, values in rates.items()}
         if axis != "steps":
             measures[axis] = paired(rates["balance"], rates["grpo"], "pass rate")
         if axis == "responses":
             measures["matched-responses"] = paired(rates["balance"], rates[matched_to("balance")], "pass rate")
     numbers = {
-        "seeds": found.plan.seeds,
+        "seeds": sweep.plan.seeds,
         "at": at,
-        "gap": {
-            key: {"mean": one.value, "error": one.error / 2, "wins": one.wins, "losses": one.losses}
-            for key, one in measures.items()
-        },
-        "lengths": found.plan.setting.to_dict()["lengths"],
+        "gap": gaps(measures),
+        "lengths": sweep.plan.setting.to_dict()["lengths"],
     }
-    return Result(numbers, measures, {"tokens": partial(_draw, found)})
+    return ItemResult(numbers, measures, {"tokens": partial(_draw, sweep)})
 
 
-def _draw(found: Sweep, figure: Figure) -> None:
+def _draw(sweep: Sweep, figure: Figure) -> None:
     figure.set_size_inches(9.6, 6.6)
     labels = NAMES | {matched_to(rule): name for rule, name in MATCHED.items()}
     panels = figure.subplots(2, 2, sharey=True)
     axis: Axis
     for axes, axis in zip(panels.flat, AXES, strict=True):
-        end = found.common_budget(_SET, axis)
+        end = sweep.common_budget(_SET, axis)
         grid = np.linspace(0, end, 80)
         for index, (rule, label) in enumerate(labels.items()):
-            mean = np.mean([found.at_budget(_SET, rule, axis, float(budget)) for budget in grid], axis=1)
-            axes.plot(grid / _SCALE[axis], mean, **look(index), label=label)
+            mean = np.mean([sweep.at_budget(_SET, rule, axis, float(budget)) for budget in grid], axis=1)
+            axes.plot(grid / _SCALE[axis], mean, **line_style(index), label=label)
         axes.set_xlabel(_UNITS[axis])
         axes.set_xlim(0, end / _SCALE[axis])
     for axes in panels[:, 0]:

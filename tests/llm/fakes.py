@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.uniforms import REWARDS, uniform
+from ada_bandit.uniforms import Stream, uniform
 from llm.types import Prompt, Response
 
 
@@ -30,7 +30,7 @@ class CoinTask:
     def score(self, prompt: Prompt, text: str) -> float:
         of, draw = (int(each) for each in text.split())
         assert of == prompt.id
-        return float(uniform(self.seed, REWARDS, of, draw) < self.rates[of])
+        return float(uniform(self.seed, Stream.REWARDS, of, draw) < self.rates[of])
 
 
 class NamingSampler:

@@ -15,13 +15,12 @@ from scipy.optimize import brentq
 from scipy.stats import binom, t
 from typer.testing import CliRunner
 
-from ada_bandit import fold_seed
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError
-from ada_bandit.uniforms import REWARDS, uniform
+from ada_bandit.programs.rollouts import RolloutLine
+from ada_bandit.uniforms import Stream, fold_seed, uniform
 from llm.cli import app
 from llm.evaluate import evaluate_task, mean_interval, pass_at_k, summarize
-from llm.rollout import PromptLine
 from llm.types import Prompt
 from llm.verify import Verifier
 from tests.llm.fakes import CoinTask, NamingSampler
@@ -36,8 +35,8 @@ TASK = evens(
 
 def line(
     name: str, rewards: Sequence[float], family: str = "sums", tokens: Sequence[int] = (), truncated: int = 0
-) -> PromptLine:
-    return PromptLine(name, family, np.array(rewards, dtype=np.float64), tuple(tokens), truncated)
+) -> RolloutLine:
+    return RolloutLine(name, family, np.array(rewards, dtype=np.float64), tuple(tokens), truncated)
 
 
 # pass@k
@@ -142,7 +141,7 @@ def test_interval_covers(law: str, prompts: int, samples: int, k: int) -> None:
     runs, seed = 2000, fold_seed(0, prompts, samples, k)
     of = np.arange(runs * prompts)
     rates = LAWS[law](uniform(seed, 2, of, 0))
-    correct = (uniform(seed, REWARDS, of[:, None], np.arange(samples)) < rates[:, None]).sum(axis=1)
+    correct = (uniform(seed, Stream.REWARDS, of[:, None], np.arange(samples)) < rates[:, None]).sum(axis=1)
     table = np.array([pass_at_k(c, samples, k) for c in range(samples + 1)])
     values = table[correct].reshape(runs, prompts)
     middles = LAWS[law]((np.arange(100_000) + 0.5) / 100_000)
@@ -243,7 +242,7 @@ def test_k_by_default_goes_up_to_the_fewest_responses() -> None:
         ([line("a", [1]), line("b", [1]), line("a", [0])], None, "'a' occurs 2 times"),
     ],
 )
-def test_summary_refuses(lines: list[PromptLine], ks: list[int] | None, message: str) -> None:
+def test_summary_refuses(lines: list[RolloutLine], ks: list[int] | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         summarize(lines, ks)
 
@@ -269,7 +268,7 @@ def evaluate_coins(task: CoinTask, samples: int) -> Any:
 def test_evaluation_in_a_run() -> None:
     rates = np.array([0.5, 0.9, 0.3])
     found = evaluate_coins(PartlyScored(rates, 7), 8)
-    coins = uniform(7, REWARDS, np.arange(3)[:, None], np.arange(8)) < rates[:, None]
+    coins = uniform(7, Stream.REWARDS, np.arange(3)[:, None], np.arange(8)) < rates[:, None]
     means = [coins[0, 2:].mean(), coins[1].mean()]
     assert found.pass_rate == pytest.approx(np.mean(means))
     # Of two values, the standard error of the mean is half their distance.

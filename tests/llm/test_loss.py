@@ -10,8 +10,7 @@ import torch
 
 from llm.loss import collate, objective, token_statistics
 from llm.models import load_model
-from llm.rounds import Row
-from llm.types import Response
+from llm.types import KeptResponse, Response
 
 pytestmark = pytest.mark.torch
 
@@ -21,9 +20,9 @@ def tiny_model(tiny_model_dir: Path) -> Any:
     return load_model(tiny_model_dir)
 
 
-def row(prompt: list[int], tokens: list[int], advantage: float = 1.0) -> Row:
+def row(prompt: list[int], tokens: list[int], advantage: float = 1.0) -> KeptResponse:
     logprobs = -0.5 * np.arange(1, len(tokens) + 1, dtype=np.float64)
-    return Row(0, prompt, Response(np.array(tokens), logprobs, "", "stop"), advantage)
+    return KeptResponse(0, prompt, Response(np.array(tokens), logprobs, "", "stop"), advantage)
 
 
 def test_objective_by_hand() -> None:

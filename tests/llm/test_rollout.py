@@ -17,15 +17,17 @@ from typer.testing import CliRunner
 
 from ada_bandit._types import IntArray
 from ada_bandit.errors import InputError
-from ada_bandit.uniforms import REWARDS, uniform
+from ada_bandit.programs.rollouts import RolloutLine, RolloutLog
+from ada_bandit.programs.rollouts import read_log as read_lines
+from ada_bandit.uniforms import Stream, uniform
 from llm.cli import app
 from llm.commands.rollout import histogram
 from llm.config import RunConfig, read_config
-from llm.rollout import PromptLine, RolloutLog, Rollouts, fill, prepare, read_lines
+from llm.rollout import Rollouts, fill, prepare
 from llm.types import Response
 from llm.verify import Verifier
+from sim.counts import read_counts
 from sim.logs import RewardLog, read_log
-from sim.sources import read_counts
 from tests.llm.fakes import CoinTask, NamingSampler
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +79,7 @@ def test_rewards_are_those_of_the_responses_in_their_order(tmp_path: Path) -> No
     assert [row["prompt_id"] for row in rows] == [f"coin/{i}" for i in range(len(RATES))]
     for i, (row, rate) in enumerate(zip(rows, RATES, strict=True)):
         # The stand-ins' rule: response j to prompt i is right where its uniform is below the rate.
-        assert row["rewards"] == [int(uniform(11, REWARDS, i, j) < rate) for j in range(SAMPLES)]
+        assert row["rewards"] == [int(uniform(11, Stream.REWARDS, i, j) < rate) for j in range(SAMPLES)]
         assert row["tokens"] == [1] * SAMPLES
         assert (row["family"], row["truncated"]) == ("coin", 0)
 
@@ -195,7 +197,7 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path, monkeypa
 
 def test_a_line_keeps_what_rewards_there_are(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    line = PromptLine("a", "f", np.array([1.0, math.nan, 0.25, 0.0]), (3, 4, 5, 6), 1)
+    line = RolloutLine("a", "f", np.array([1.0, math.nan, 0.25, 0.0]), (3, 4, 5, 6), 1)
     assert json.loads(line.to_json())["rewards"] == [1, None, 0.25, 0]
     path.write_text(line.to_json() + "\n", encoding="utf-8")
     (back,) = read_lines(path)

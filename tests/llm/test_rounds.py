@@ -10,13 +10,13 @@ import pytest
 from ada_bandit import Allocator, Policy
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
+from ada_bandit.specs import read_policy
+from ada_bandit.step_specs import read_step_policy
 from llm.distributed import World
-from llm.policies import load_policy
 from llm.rounds import StepSample, sample_step
 from llm.types import Prompt
 from llm.verify import Verifier
 from sim.montecarlo import simulate
-from sim.policies import read_policy
 from tests.llm.fakes import CoinTask, NamingSampler
 
 RATES = np.linspace(0.02, 0.98, 60)
@@ -38,7 +38,7 @@ def take(policy: Policy, task: CoinTask, seed: int = SEED) -> tuple[StepSample, 
 def test_sim_and_llm_take_the_same_responses_groups_and_advantages_from_one_file(preset: str, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text(Policy.preset(preset).to_toml(), encoding="utf-8")
-    simulated, trained = read_policy(str(file)), load_policy(str(file))
+    simulated, trained = read_policy(str(file)), read_step_policy(str(file)).policy
     assert isinstance(trained, Policy)
     exits = simulate(simulated, RATES, seed=SEED)
     step, groups = take(trained, CoinTask(RATES, SEED))
@@ -60,12 +60,12 @@ def test_rows_leave_out_groups_without_an_advantage_unless_asked_to_keep_them() 
     task = CoinTask([1.0, 0.0, 0.5], SEED)
     step, groups = take(Policy.preset("dr-grpo"), task)
     assert 0 < groups.pos[2] < 4
-    rows = step.rows(groups, keep_no_signal=False)
+    rows = step.kept(groups, keep_no_signal=False)
     assert [row.prompt for row in rows] == [2] * 4
     share = groups.pos[2] / 4
     expected = [float(reward) - share for reward in groups.rewards[2]]
     assert [row.advantage for row in rows] == pytest.approx(expected)
-    kept = step.rows(groups, keep_no_signal=True)
+    kept = step.kept(groups, keep_no_signal=True)
     assert [row.prompt for row in kept] == [0] * 4 + [1] * 4 + [2] * 4
     assert [row.advantage for row in kept[:8]] == [0.0] * 8
 
@@ -129,8 +129,8 @@ def test_shares_of_processes_cover_a_request_once_and_differ_by_one_at_most() ->
     ("given", "message"),
     [
         ("grpoo", "did you mean 'grpo'"),
-        ("nowhere.toml", "can't be read"),
-        ("grpo:group_size=16", r"options go into a table: policy = {preset = 'grpo'"),
+        ("nowhere.toml", "does not exist"),
+        ("grpo:group=16", "unknown option of the preset 'grpo' 'group'"),
         ({"preset": "grpo", "group": 4}, "group"),
         ({"empirical_bayes": {"noise": 1.0}}, "noise"),
         ({"empirical_bayes": {}, "preset": "grpo"}, "preset"),
@@ -139,4 +139,4 @@ def test_shares_of_processes_cover_a_request_once_and_differ_by_one_at_most() ->
 )
 def test_a_policy_that_is_none(given: str | dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load_policy(given)
+        read_step_policy(given)

@@ -17,8 +17,9 @@ from ada_bandit._types import IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.uniforms import uniform
 from llm.config import SamplerConfig
+from llm.errors import DivergedError
 from llm.models import load_model, load_tokenizer
-from llm.samplers import make_sampler
+from llm.samplers.make import make_sampler
 from llm.samplers.transformers import TransformersSampler, choose
 from llm.samplers.uniform import UniformSampler
 from llm.samplers.vllm import _veiled, import_vllm, request_seeds
@@ -175,7 +176,7 @@ def test_the_mode_of_the_model_comes_back(model: Any, tokenizer: Any, training: 
     model.train(training)
     with torch.no_grad():
         model.lm_head.weight.fill_(float("nan"))
-    with pytest.raises(InputError, match=r"not finite.*diverged"):
+    with pytest.raises(DivergedError, match=r"not finite.*diverged"):
         sampler.generate([prompt], np.array([[0, 0]]), 0)
     assert model.training is training
 

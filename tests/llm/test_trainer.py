@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -13,13 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from ada_bandit import Allocator
+from ada_bandit.allocator import Request
 from ada_bandit.errors import AdaBanditError, InputError
-from llm.checkpoint import CheckpointError
+from llm.cli import app
 from llm.config import RunConfig
+from llm.errors import CheckpointError, DivergedError
 from llm.logs import to_toml
 from llm.models import load_model
-from llm.trainer import DataOrder, Trainer
+from llm.trainer import Clock, DataOrder, Trainer
 from tests.llm.runs import rows_of, small_config
 
 pytestmark = pytest.mark.torch
@@ -59,14 +64,35 @@ def test_a_run_has_its_rows_its_checkpoint_and_its_metadata(tiny_model_dir: Path
     assert start["packages"]["torch"] == torch.__version__
 
 
-def test_the_times_of_the_phases_add_up(tiny_model_dir: Path, tmp_path: Path) -> None:
-    Trainer(small_config(tiny_model_dir, train__steps=2), tmp_path / "run").run()
-    for line in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        seconds = json.loads(line)["time"]
-        total = seconds.pop("total")
-        assert {"prompts", "sample", "verify", "allocate", "update", "sync", "other"} <= set(seconds)
-        assert sum(seconds.values()) == pytest.approx(total)
-        assert min(seconds.values()) >= 0
+def test_a_clock_tells_phases_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([0.0, 1.0, 3.0, 3.5, 4.0, 5.0, 9.0, 10.0, 10.0, 12.0, 13.0])
+    monkeypatch.setattr("llm.trainer.time.perf_counter", lambda: next(ticks))
+    clock = Clock()
+    with clock("sample"):  # from 1 to 3
+        pass
+    with pytest.raises(KeyError), clock("verify"):  # from 3.5 to 4, although it failed
+        raise KeyError
+    with clock("sample"):  # from 5 to 9
+        pass
+    assert clock.lap() == {"sample": 6.0, "verify": 0.5, "other": 3.5, "total": 10.0}
+    with clock("update"):  # from 10 to 12
+        pass
+    assert clock.lap() == {"update": 2.0, "other": 1.0, "total": 3.0}
+
+
+def test_the_times_of_the_phases_are_those_of_the_run(tiny_model_dir: Path, tmp_path: Path) -> None:
+    trainer = Trainer(small_config(tiny_model_dir, train__steps=2), tmp_path / "run")
+    begun = time.perf_counter()
+    trainer.run()
+    seconds = time.perf_counter() - begun
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    times = [json.loads(line)["time"] for line in lines]
+    assert len(times) == 2
+    # The steps of a run follow one another, and phases don't overlap: what none of them took is no negative number.
+    assert 0 < sum(each["total"] for each in times) < seconds
+    for each in times:
+        assert {"prompts", "sample", "verify", "allocate", "update", "sync", "other"} <= set(each)
+        assert min(each.values()) >= 0
 
 
 @pytest.mark.parametrize(
@@ -267,9 +293,23 @@ def test_order_shows_each_prompt_once_an_epoch() -> None:
     np.testing.assert_array_equal(DataOrder(10, 3, seed=1).batch(7), epochs[2][3:6])
 
 
-def test_two_processes_train_as_one(tiny_model_dir: Path, tmp_path: Path) -> None:
-    config = small_config(tiny_model_dir, train__steps=3, eval={"every": 3, "pool": True, "prompts": 5, "samples": 2})
-    Trainer(config, tmp_path / "one").run()
+def test_two_processes_train_as_one(tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation = {"every": 3, "pool": True, "prompts": 5, "samples": 2}
+    # Three responses at a time to each of seven prompts: a number that two processes can't share evenly.
+    policy = {"preset": "reinforce-ada-balance", "samples": 3, "rounds": 4}
+    config = small_config(tiny_model_dir, train__steps=3, train__prompts=7, eval=evaluation, policy=policy)
+    requests: list[list[int]] = [[]]
+    ask = Allocator.ask
+
+    def ask_and_count(allocator: Allocator) -> Request:
+        request = ask(allocator)
+        # An empty request ends the step.
+        requests[-1].append(len(request)) if request else requests.append([])
+        return request
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Allocator, "ask", ask_and_count)
+        Trainer(config, tmp_path / "one").run()
     file = tmp_path / "config.toml"
     file.write_text(to_toml(config.model_dump()), encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -293,7 +333,43 @@ def test_two_processes_train_as_one(tiny_model_dir: Path, tmp_path: Path) -> Non
             assert theirs[key] == ours[key], key
         for key in ("loss", "entropy", "grad_norm"):
             assert theirs[key] == pytest.approx(ours[key], rel=1e-4, abs=1e-6), key
-        assert theirs["padding"] >= 0
+        assert ours["padding"] == 0
+    # Where two share an odd number of responses, one of them waits for the other's last.
+    padding = [sum(size % 2 for size in rounds) for rounds in requests[:3]]
+    assert sum(padding) > 0
+    assert [row["padding"] for row in two if "eval" not in row] == padding
+
+
+@pytest.mark.parametrize("where", ["gradient", "sampling"])
+def test_weights_that_diverge_end_the_run_with_an_error_of_its_own(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    config = small_config(tiny_model_dir)
+    trainer = Trainer(config, tmp_path / "run")
+    if where == "gradient":
+        monkeypatch.setattr("llm.update.objective", lambda *args, **_: (args[0] * math.inf, args[0] > 0))
+        message = r"norm of the gradient is (nan|inf) in step 0: .*smaller train.learning_rate \(now 0.001\)"
+    else:
+        with torch.no_grad():
+            trainer.model.lm_head.weight.fill_(math.nan)
+        message = "logits are not finite, .* diverged. Go back to an earlier checkpoint"
+    with pytest.raises(DivergedError, match=message):
+        trainer.run()
+    assert not issubclass(DivergedError, InputError)
+
+
+def test_a_run_that_diverges_ends_the_command_with_code_1(tiny_model_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    # A step so large that nothing finite is left after it.
+    config = small_config(tiny_model_dir, train__learning_rate=1e30, train__warmup_steps=0)
+    file.write_text(to_toml(config.model_dump()), encoding="utf-8")
+    done = CliRunner().invoke(app, ["train", str(file), "--out", str(tmp_path / "run")])
+    assert done.exit_code == 1, done.output
+    assert "diverged" in done.stderr
+    assert "Traceback" not in done.stderr
+    mistaken = CliRunner().invoke(app, ["train", str(tmp_path / "nowhere.toml"), "--out", str(tmp_path / "run")])
+    assert mistaken.exit_code == 2
+    assert "does not exist" in mistaken.stderr
 
 
 @pytest.mark.parametrize(
@@ -340,11 +416,11 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     save = torch.save
     saves: list[int] = []
 
-    def full(*args: Any, **kwargs: Any) -> None:
-        saves.append(1)
-        if len(saves) == 3:
+    def full(value: Any, file: Any) -> None:
+        saves.append(Path(getattr(file, "name", file)).name == "optimizer.pt")
+        if sum(saves) == 3:
             raise OSError(28, "No space left on device")
-        save(*args, **kwargs)
+        save(value, file)
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(CheckpointError, match=r"No space left on device.*step 2 is untouched"):
@@ -357,10 +433,6 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 
 
 def test_every_field_of_a_config_is_explained_by_the_command() -> None:
-    from typer.testing import CliRunner
-
-    from llm.cli import app
-
     shown = CliRunner().invoke(app, ["train", "--help"])
     assert shown.exit_code == 0
     for section in RunConfig.model_fields.values():

@@ -14,9 +14,8 @@ from ada_bandit.uniforms import uniform
 from llm.config import RunConfig
 from llm.distributed import World
 from llm.models import load_model
-from llm.rounds import Row, Rows
-from llm.trainer import Update
-from llm.types import Response
+from llm.types import KeptResponse, Response
+from llm.update import Update
 
 pytestmark = pytest.mark.torch
 
@@ -31,17 +30,17 @@ def config(**train: Any) -> RunConfig:
     )
 
 
-def make_rows() -> Rows:
+def make_rows() -> list[KeptResponse]:
     random = np.random.default_rng(3)
     rows = []
     for prompt, size in [(0, 3), (0, 5), (1, 1), (2, 4), (3, 2), (3, 2)]:
         tokens = random.integers(3, 20, size)
         response = Response(tokens, -random.random(size), "", "stop")
-        rows.append(Row(prompt, random.integers(3, 20, 2 + prompt).tolist(), response, float(random.normal())))
+        rows.append(KeptResponse(prompt, random.integers(3, 20, 2 + prompt).tolist(), response, float(random.normal())))
     return rows
 
 
-def gradients(update: Update, rows: Rows) -> list[Any]:
+def gradients(update: Update, rows: list[KeptResponse]) -> list[Any]:
     update.backward(rows, {}, torch.zeros(6, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
     grads = [each.grad.clone() for each in update.parameters]
     update.optimizer.zero_grad(set_to_none=True)
@@ -53,7 +52,7 @@ def model(tiny_model_dir: Path) -> Any:
     return load_model(tiny_model_dir).double()
 
 
-def log_probability(model: Any, row: Row) -> Any:
+def log_probability(model: Any, row: KeptResponse) -> Any:
     """Log-probability of every token of a response, alone and without padding."""
     tokens = row.response.tokens.tolist()
     logits = model(input_ids=torch.tensor([[*row.prompt_tokens, *tokens]])).logits[0]
@@ -74,7 +73,7 @@ def test_the_first_gradient_is_reinforce_with_a_baseline(model: Any, micro_batch
 
 
 def test_entropy_bonus_adds_its_gradient(model: Any) -> None:
-    rows = [Row(row.prompt, row.prompt_tokens, row.response, 0.0) for row in make_rows()]
+    rows = [KeptResponse(row.prompt, row.prompt_tokens, row.response, 0.0) for row in make_rows()]
     got = gradients(Update(model, config(entropy=0.5), 0, "cpu", World()), rows)
     tokens, total = 0, torch.zeros(())
     for row in rows:
@@ -159,7 +158,7 @@ def test_the_expected_update_is_the_weight_times_the_gradient_of_the_pass_rate(p
     assert groups.mask.all()
     n = policy.n
     rows = [
-        Row(
+        KeptResponse(
             i,
             [0],
             Response(np.array([int(groups.correct[i, j])]), np.zeros(1), "", "stop"),

@@ -14,9 +14,10 @@ import pytest
 from ada_bandit._types import IntArray
 from ada_bandit.errors import InputError
 from llm.config import SamplerConfig
+from llm.errors import SyncError
 from llm.models import load_model, load_tokenizer
-from llm.samplers import make_sampler
-from llm.samplers.vllm import SyncError, VLLMSampler
+from llm.samplers.make import make_sampler
+from llm.samplers.vllm import VLLMSampler
 from tests.llm.conftest import make_model_dir
 from tests.llm.twins import logprobs_after, next_logprobs
 

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
+from typer.testing import CliRunner
 
 from ada_bandit.errors import InputError
 from paper.claims import CANT_TELL, FAILS, HOLDS, Claim, Measure, judge, load_claims, sign_test
-from paper.cli import _TITLES
-from paper.items import EXACT, ITEMS, claims_of, title_of
+from paper.cli import app
+from paper.items import EXACT, ITEMS, claim_file, help_of
+from paper.run import ANALYSES
 
 
 def claim(**options: Any) -> Claim:
@@ -27,18 +29,23 @@ def outcome(one: Claim, **measure: Any) -> str:
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_claims_parse(name: str) -> None:
-    claims = claims_of(name)
-    assert title_of(name)
+    title, claims = load_claims(claim_file(name))
+    assert help_of(name).startswith(title)
     for one in claims:
         assert one.whose == "ours" or one.published != "-"
-        assert one.judge != "within" or one.tolerance >= 0
+        # What a verdict doesn't look at has no place in a claim.
+        assert one.judge == "within" or (one.tolerance, one.relative) == (0.0, False)
+        assert one.judge in {"above", "below"} or one.bound is None
         # What is called exact has no seeds, and what is simulated belongs to an item with runs.
         assert (one.how == "simulated") <= (name not in EXACT)
 
 
 def test_the_command_line_knows_every_item() -> None:
-    assert tuple(_TITLES) == ITEMS
-    assert set(EXACT) <= set(ITEMS)
+    listed = " ".join(CliRunner().invoke(app, ["--help"]).stdout.split())
+    for name in ITEMS:
+        assert f" {name} {help_of(name)}" in listed
+    assert tuple(ANALYSES) == ITEMS
+    assert set(EXACT) < set(ITEMS)
 
 
 @pytest.mark.parametrize(

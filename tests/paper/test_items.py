@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +18,28 @@ from typer.testing import CliRunner
 
 from ada_bandit import Policy, analyze
 from paper import training
+from paper.claims import load_claims
 from paper.cli import app
 from paper.figure4.analysis import entropy_at_rewards
 from paper.figure5.sweep import Reading, feasible, series_of
-from paper.items import EXACT, ITEMS, Context, Result, claims_of
+from paper.items import EXACT, ITEMS, claim_file
 from paper.laws import balance, base_law, between, grpo, pos, spread
 from paper.published import column, rows, settings
+from paper.results import Context, ItemResult
+from paper.run import ANALYSES
 from paper.table2.sweep import mean_extra, solve_times
 
 ROOT = Path(__file__).parents[2]
 
 
 @cache
-def found(name: str) -> Result:
-    data = import_module(f"paper.{name}.sweep").sweep(Context(Path("unused"), quick=True))
-    result: Result = import_module(f"paper.{name}.analysis").analyse(data)
-    return result
+def found(name: str) -> ItemResult:
+    return ANALYSES[name](Context(Path("unused"), quick=True))
 
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Results of the simulated items, from few and short runs."""
+    """The main runs and the results of the simulated items, few and short ones."""
     folder = tmp_path_factory.mktemp("runs")
     patch = pytest.MonkeyPatch()
     patch.setattr(training, "_STEPS", 20)
@@ -50,12 +50,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Any:
     training.main_runs.cache_clear()
     training.variant_runs.cache_clear()
     context = Context(folder, quick=True, jobs=1)
-    results = {}
-    for name in ITEMS:
-        if name not in EXACT:
-            data = import_module(f"paper.{name}.sweep").sweep(context)
-            results[name] = data, import_module(f"paper.{name}.analysis").analyse(data)
-    yield results
+    yield training.main_runs(context), {name: ANALYSES[name](context) for name in ITEMS if name not in EXACT}
     patch.undo()
     training.main_runs.cache_clear()
     training.variant_runs.cache_clear()
@@ -63,7 +58,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_every_claim_is_measured(name: str) -> None:
-    assert set(found(name).measures) == {claim.id for claim in claims_of(name)}
+    assert set(found(name).measures) == {claim.id for claim in load_claims(claim_file(name))[1]}
 
 
 def test_published_data_is_complete() -> None:
@@ -228,7 +223,7 @@ def test_frontier_agrees_with_the_findings() -> None:
 
 
 def test_published_order(simulated: Any) -> None:
-    counts = simulated["table1"][1].numbers["counts"]
+    counts = simulated[1]["table1"].numbers["counts"]
     assert (counts["published-balance"]["wins"], counts["published-balance"]["losses"]) == (24, 0)
     assert (counts["runs"]["wins"], counts["runs-hard"]["wins"]) == (6, 2)
     assert (counts["published-hard"]["wins"], counts["published-hard"]["losses"]) == (7, 1)
@@ -239,9 +234,10 @@ def test_published_order(simulated: Any) -> None:
 
 
 def test_simulated_items(simulated: Any) -> None:
-    for name, (_, result) in simulated.items():
-        assert set(result.measures) == {claim.id for claim in claims_of(name)}
-    runs, result = simulated["figure1"]
+    runs, results = simulated
+    for name, result in results.items():
+        assert set(result.measures) == {claim.id for claim in load_claims(claim_file(name))[1]}
+    result = results["figure1"]
     rewards = runs.values("all", "balance", "train_pass_rate")
     other = runs.values("all", "grpo", "train_pass_rate")
     half = rewards.shape[1] // 2
@@ -271,7 +267,9 @@ def test_exact_items_end_to_end(tmp_path: Path) -> None:
         result = CliRunner().invoke(app, [name, "--quick", "--out", str(tmp_path)], catch_exceptions=False)
         assert result.exit_code == 0
         record = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
-        assert [verdict["id"] for verdict in record["verdicts"]] == [claim.id for claim in claims_of(name)]
+        assert [verdict["id"] for verdict in record["verdicts"]] == [
+            claim.id for claim in load_claims(claim_file(name))[1]
+        ]
         for ending in ("png", "svg"):
             assert (tmp_path / f"{name}.{ending}").stat().st_size > 1000
     verdicts = json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))

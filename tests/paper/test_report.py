@@ -14,7 +14,7 @@ from ada_bandit.errors import InputError
 from paper import numbers
 from paper.items import ITEMS
 from paper.numbers import MACROS, REPORT, format_number, look_up, used_macros, write_numbers
-from paper.run import to_latex, to_markdown
+from paper.verdict import to_latex, to_markdown
 
 TEXT = (REPORT / "report.tex").read_text(encoding="utf-8")
 NAMES = set(tomllib.loads(MACROS.read_text(encoding="utf-8")))

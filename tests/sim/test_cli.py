@@ -46,7 +46,7 @@ def test_help_imports_nothing_heavy() -> None:
         "from sim.cli import app\n"
         "try:\n    app(['--help'])\n"
         "except SystemExit as done:\n    assert not done.code\n"
-        "heavy = {'ada_bandit', 'numpy', 'scipy', 'numba', 'polars', 'matplotlib'} & set(sys.modules)\n"
+        "heavy = {'ada_bandit', 'numpy', 'rich', 'scipy', 'numba', 'polars', 'matplotlib'} & set(sys.modules)\n"
         "print('HEAVY', sorted(heavy))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
@@ -77,11 +77,25 @@ def test_runs_as_a_module() -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["compare", "analyze", "show", "frontier", "when-adaptive-pays"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare",
+        "analyze",
+        "show",
+        "frontier",
+        "when-adaptive-pays",
+        "budget",
+        "empirical-bayes",
+        "replay",
+        "learn",
+    ],
+)
 def test_help_of_commands(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
     assert f"python -m sim {command}" in result.stdout
+    assert f" {command} " in run("--help").stdout
 
 
 # compare
@@ -158,7 +172,7 @@ def test_compare_tells_the_efficiency(tmp_path: Path) -> None:
     [
         (["--objective", "loog"], "unknown objective 'loog'; did you mean 'log'?"),
         (["--noise-ratio", "x"], "a noise ratio is written as one number"),
-        (["--update-cost", "nan"], "update_cost must be a finite number in [0, inf]; got nan"),
+        (["--update-cost", "nan"], "update_cost must be a finite number in [0, inf); got nan"),
     ],
 )
 def test_settings_of_the_efficiency_are_checked(arguments: list[str], message: str, tmp_path: Path) -> None:

@@ -8,24 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ada_bandit import (
-    Allocator,
-    Balance,
-    Beta,
-    Grid,
-    Never,
-    Policy,
-    Positive,
-    Quota,
-    Rounds,
-    Stages,
-    Uniform,
-    analyze,
-    analyze_law,
-    uniform,
-)
+from ada_bandit import Allocator, Balance, Beta, Never, Policy, Positive, Quota, Rounds, analyze, uniform
 from ada_bandit._types import FloatArray
+from ada_bandit.budgets import Stages
 from ada_bandit.errors import InputError
+from ada_bandit.exact import analyze_law
+from ada_bandit.groups import Uniform
+from ada_bandit.laws import Grid
+from ada_bandit.verifier import VerifierNoise
 from sim import montecarlo
 from sim.montecarlo import draw_pass_rates, simulate, simulate_law
 from tests import naive_engine
@@ -158,6 +148,7 @@ def test_kernels_give_the_same_numbers_without_compilation() -> None:
     script = f"""
 import numpy as np
 from ada_bandit import Allocator, Balance, Policy, Rounds, uniform
+from ada_bandit.verifier import VerifierNoise
 from sim.montecarlo import simulate
 policy, pass_rates = {policy}, np.linspace(0, 1, 30)
 print(simulate(policy, pass_rates, seed=4).cells.tolist())
@@ -182,13 +173,11 @@ print(allocator.groups().ids.tolist())
 
 
 def test_a_verifier_that_errs_is_simulated_as_the_exact_analysis_says() -> None:
-    noise = {"false_positive": 0.03, "false_negative": 0.2}
-    exact = analyze_law(POLICIES["balance (8, 4)"], Beta(0.5, 1), **noise)
-    seen = simulate_law(POLICIES["balance (8, 4)"], Beta(0.5, 1), batches=400, seed=2, **noise)  # type: ignore[arg-type]
+    noise = VerifierNoise(0.03, 0.2)
+    exact = analyze_law(POLICIES["balance (8, 4)"], Beta(0.5, 1), noise)
+    seen = simulate_law(POLICIES["balance (8, 4)"], Beta(0.5, 1), batches=400, seed=2, verifier=noise)
     assert abs(seen.samples - exact["expected_samples"]) < 5 * seen.samples_se
     assert abs(seen.signal - exact["signal_probability"]) < 5 * seen.signal_se
     # It matters: without errors the values lie elsewhere.
     clean = analyze_law(POLICIES["balance (8, 4)"], Beta(0.5, 1))
     assert abs(clean["expected_samples"] - exact["expected_samples"]) > 20 * seen.samples_se
-    with pytest.raises(InputError, match="false_positive"):
-        simulate_law(POLICIES["grpo"], Beta(1, 1), false_positive=-0.1)

@@ -9,38 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
-from ada_bandit import Grid, Policy, Quota, Rounds, analyze_law
+from ada_bandit import Policy, Quota, Rounds
 from ada_bandit.errors import InputError
+from ada_bandit.exact import analyze_law
+from ada_bandit.laws import Grid
 from sim.sources import (
     built_in_rollouts,
     curve_names,
-    fit_beta,
-    fit_curve,
     from_array,
     from_curve,
     from_file,
     from_name,
     parse_share,
-    read_counts,
     source_names,
 )
 
 BASE = "qwen2.5-math-1.5b-base"
 ROLLOUTS = "smollm2-reasoning-gym"
 Write = Callable[[str, str], Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def put(name: str, text: str) -> Path:
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return put
 
 
 def grid(law: object) -> Grid:
@@ -101,38 +89,6 @@ def test_curve_says_what_it_is() -> None:
 def test_unknown_curve_suggests_the_nearest() -> None:
     with pytest.raises(InputError, match=r"unknown curve 'qwen2.5-math-base'; did you mean 'qwen2.5-math-1.5b-base'"):
         from_curve("qwen2.5-math-base")
-
-
-def test_fit_of_the_uniform_law() -> None:
-    # For p uniform on [0, 1], E[p^k] = E[q^k] = 1 / (k + 1).
-    k = [1, 2, 4, 8, 16, 32, 64]
-    law, residual = fit_curve(k, [i / (i + 1) for i in k], [1 / (i + 1) for i in k])
-    assert residual < 2e-4
-    assert law.weights.sum() == pytest.approx(1)
-    assert law.mean == pytest.approx(0.5, abs=2e-4)
-    assert law.evidence(3, 0) == pytest.approx(1 / 4, abs=1e-3)
-    assert law.probability(0.25, 0.75) == pytest.approx(0.5, abs=0.02)
-
-
-def test_fit_of_laws_at_the_ends() -> None:
-    law, residual = fit_curve([1, 2, 8], [0.25] * 3, [0.25] * 3)
-    assert residual < 1e-3
-    assert law.probability(0, 0.01) == pytest.approx(0.75, abs=0.01)
-    assert law.probability(0.99, 1) == pytest.approx(0.25, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("k", "pass_at_k", "all_correct", "message"),
-    [
-        ([], [], [], "needs one pass@k"),
-        ([1, 2], [0.5], [0.5, 0.2], "got 2 k, 1 pass@k and 2 all-correct@k"),
-        ([0], [0.5], [0.5], "k must be a finite number"),
-        ([1], [1.5], [0.5], r"must lie in \[0, 1\]; got 1.5"),
-    ],
-)
-def test_fit_refuses(k: list[int], pass_at_k: list[float], all_correct: list[float], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fit_curve(k, pass_at_k, all_correct)
 
 
 # Rollouts
@@ -240,121 +196,6 @@ def test_array_refuses(rates: list[float]) -> None:
         from_array(rates)
 
 
-# Smoothing
-
-
-@pytest.mark.parametrize("prompts", [(4, 2, 4), (5, 3, 2), (70, 1, 2)])
-def test_prior_of_pairs_in_closed_form(prompts: tuple[int, int, int]) -> None:
-    # With 2 responses each, mean and concentration reproduce the three frequencies:
-    # P(1 of 2) = 2 m (1 - m) s / (s + 1).
-    share = np.array(prompts) / sum(prompts)
-    mean = share[1] / 2 + share[2]
-    ratio = share[1] / (2 * mean * (1 - mean))
-    fit = fit_beta(np.repeat([0, 1, 2], prompts), np.full(sum(prompts), 2))
-    assert fit.mean == pytest.approx(mean, rel=1e-6)
-    assert fit.concentration == pytest.approx(ratio / (1 - ratio), rel=1e-5)
-
-
-def test_posterior_means_by_hand() -> None:
-    # Frequencies 4, 2, 4 give a = b = 1/3: posterior means (1/3 + k) / (2/3 + 2).
-    fit = fit_beta(np.repeat([0, 1, 2], (4, 2, 4)), np.full(10, 2))
-    np.testing.assert_allclose(fit.posterior_mean([0, 1, 2], 2), [1 / 8, 1 / 2, 7 / 8], rtol=1e-6)
-
-
-def test_prior_is_recovered() -> None:
-    rng = np.random.default_rng(1)
-    total = rng.integers(4, 40, 40_000)
-    fit = fit_beta(rng.binomial(total, rng.beta(0.4, 1.6, total.size)), total)
-    assert fit.mean == pytest.approx(0.2, abs=0.005)
-    assert fit.concentration == pytest.approx(2.0, rel=0.03)
-    assert str(fit).startswith("Beta(0.")
-
-
-@pytest.mark.parametrize(
-    ("correct", "total", "mean", "concentration", "words"),
-    [
-        ([0, 0, 0], [8, 8, 8], 0.0, math.inf, "a single pass rate p = 0"),
-        ([8, 4], [8, 4], 1.0, math.inf, "a single pass rate p = 1"),
-        ([2, 2, 2], [8, 8, 8], 0.25, math.inf, "a single pass rate p = 0.25"),
-        ([3], [4], 0.75, math.inf, "a single pass rate p = 0.75"),
-        ([0, 8, 8, 8], [8, 8, 8, 8], 0.75, 0.0, "p = 1 for a share of 0.75 and p = 0 for the rest"),
-        ([0, 1, 1, 1], [1, 1, 1, 1], 0.75, math.inf, "a single pass rate p = 0.75"),
-    ],
-)
-def test_prior_at_its_limits(
-    correct: list[int], total: list[int], mean: float, concentration: float, words: str
-) -> None:
-    fit = fit_beta(correct, total)
-    assert (fit.mean, fit.concentration, str(fit)) == (mean, concentration, words)
-    smoothed = fit.posterior_mean(correct, total)
-    expected = np.full(len(correct), mean) if concentration else np.divide(correct, total)
-    np.testing.assert_allclose(smoothed, expected)
-
-
-def test_prior_of_nothing() -> None:
-    with pytest.raises(InputError, match="at least one prompt"):
-        fit_beta([], [])
-
-
-# Files that are read
-
-
-def test_csv(write: Write) -> None:
-    path = write("a.csv", "prompt_id,mean_response_tokens,correct,total\na,9.5,0,4\nb,3,4,4\n,,,\nc,,2.0,8\n")
-    counts = read_counts(path)
-    assert counts.prompt_ids == ("a", "b", "c")
-    np.testing.assert_array_equal(counts.correct, [0, 4, 2])
-    np.testing.assert_array_equal(counts.total, [4, 4, 8])
-    np.testing.assert_array_equal(counts.rates, [0, 1, 0.25])
-    assert counts.notes == ("1 empty row left out",)
-
-
-def test_csv_with_byte_order_mark_and_spaces(tmp_path: Path) -> None:
-    path = tmp_path / "A.CSV"
-    path.write_bytes(b'\xef\xbb\xbfprompt_id, correct, total\r\n"a, b", 1, 2\r\n')
-    counts = read_counts(path)
-    assert counts.prompt_ids == ("a, b",)
-    assert (counts.correct[0], counts.total[0]) == (1, 2)
-
-
-def test_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pl.DataFrame({"prompt_id": [7, 8], "correct": [1, 2], "total": [2.0, 4.0]}).write_parquet(path)
-    counts = read_counts(path)
-    assert counts.prompt_ids == ("7", "8")
-    np.testing.assert_array_equal(counts.total, [2, 4])
-
-
-def test_jsonl_counts_what_it_leaves_out(write: Write) -> None:
-    lines = [
-        '{"prompt_id": "a", "rewards": [0, 1, true, null, NaN, 0.7, 0.5]}',
-        '{"prompt_id": "b", "rewards": [null]}',
-        "",
-        '{"prompt_id": 3, "correct": 3, "total": 4}',
-    ]
-    counts = read_counts(write("a.jsonl", "\n".join(lines)))
-    assert counts.prompt_ids == ("a", "3")
-    np.testing.assert_array_equal(counts.correct, [3, 3])
-    np.testing.assert_array_equal(counts.total, [5, 4])
-    assert counts.notes == (
-        "3 responses without a score (null or NaN) left out",
-        "1 prompt without a scored response left out: 'b'",
-        "2 rewards other than 0 and 1: above 0.5 counts as correct",
-    )
-
-
-def test_three_formats_agree(write: Write, tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    rewards = rng.integers(0, 2, (20, 6))
-    frame = pl.DataFrame({"prompt_id": [f"p{i}" for i in range(20)], "correct": rewards.sum(1), "total": [6] * 20})
-    frame.write_csv(tmp_path / "a.csv")
-    frame.write_parquet(tmp_path / "a.parquet")
-    lines = [json.dumps({"prompt_id": f"p{i}", "rewards": row.tolist()}) for i, row in enumerate(rewards)]
-    write("a.ndjson", "\n".join(lines) + "\n")
-    laws = [from_file(tmp_path / name).law for name in ("a.csv", "a.parquet", "a.ndjson")]
-    assert laws[0] == laws[1] == laws[2]
-
-
 # Files and smoothing
 
 
@@ -405,77 +246,3 @@ def test_one_response_a_prompt(write: Write) -> None:
     source = from_file(write("one.csv", "prompt_id,correct,total\na,0,1\nb,1,1\n"))
     assert source.settings["smooth"] is False
     assert any("with one response a prompt" in note for note in source.notes)
-
-
-# Files that are refused
-
-CSV = "prompt_id,correct,total\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.csv", "", r"a\.csv' is empty; it needs the columns prompt_id, correct, total"),
-        ("a.jsonl", "", r"a\.jsonl' is empty; it needs a line such as"),
-        ("a.csv", CSV, "has its columns but no prompts"),
-        ("a.csv", "id,correct,n\na,1,2\n", "lacks the columns prompt_id, total; it has id, correct, n"),
-        ("a.csv", "prompt_id,correct\na,1\n", "lacks the column total; it has prompt_id, correct"),
-        ("a.csv", CSV + "a,1,2\nb,many,2\n", r"correct must be a whole number; got 'many' for prompt 'b' \(2 in"),
-        ("a.csv", CSV + "a,1.5,2\n", "correct must be a whole number; got '1.5'"),
-        ("a.csv", CSV + "a,1,nan\n", "total must be a whole number; got 'nan'"),
-        ("a.csv", CSV + "a,1,1e300\n", "total is larger than any count; got '1e300'"),
-        ("a.csv", CSV + "a,3,2\n", "correct must not exceed total; got 3 of 2 for prompt 'a'"),
-        ("a.csv", CSV + "a,-3,2\n", "correct can't be negative; got '-3'"),
-        ("a.csv", CSV + "a,0,0\n", "total is 0 for prompt 'a'"),
-        ("a.csv", CSV + "a,1,2\nb,1,2\na,2,2\n", "prompt_id 'a' occurs twice in .* as prompts 1 and 3"),
-        ("a.csv", CSV + "a,,2\n", "correct is missing for prompt 'a'"),
-        ("a.csv", CSV + ",1,2\n", "prompt_id is missing at prompt 1"),
-        ("a.csv", CSV + "a,1,2,5\n", r"can't be read as \.csv"),
-        ("a.parquet", "no parquet", r"can't be read as \.parquet"),
-        ("a.txt", CSV, r"must end in \.csv, \.parquet, \.jsonl, \.ndjson; got '\.txt'"),
-        ("a", CSV, "got 'no ending'"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": [1]}\n{"prompt_id": "b"', "malformed JSON on line 2"),
-        ("a.jsonl", "[1, 2]\n", r"every line must be an object such as .* got '\[1, 2\]' on line 1"),
-        ("a.jsonl", '{"prompt_id": "a"}\n', "a line needs prompt_id and rewards.* got prompt_id on line 1"),
-        ("a.jsonl", '{"rewards": [1]}\n', "a line needs prompt_id.* got rewards on line 1"),
-        ("a.jsonl", '{"prompt_id": null, "rewards": [1]}\n', "prompt_id is missing on line 1"),
-        ("a.jsonl", '{"prompt_id": [1], "rewards": [1]}\n', r"prompt_id must be text or a number; got \[1\]"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": []}\n', "rewards is empty for prompt 'a' on line 1"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": 1}\n', "rewards must be a list of numbers; got '1'"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": ["1"]}\n', "every reward must be a finite number.* got '1'"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": [1e999]}\n', "every reward must be a finite number.* got inf"),
-        ("a.jsonl", f'{{"prompt_id": "a", "rewards": [{"9" * 400}]}}\n', "every reward must be a finite number"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": [null]}\n', "has no prompt with a scored response"),
-        ("a.jsonl", "\n", "has no prompts"),
-        ("a.jsonl", '{"prompt_id": "a", "correct": 3, "total": 2}\n', "got 3 of 2 for prompt 'a' on line 1"),
-        ("a.jsonl", '{"prompt_id": "a", "correct": true, "total": 2}\n', "correct must be a whole number; got True"),
-        ("a.jsonl", '{"prompt_id": "a", "correct": null, "total": 2}\n', "correct is missing"),
-        ("a.jsonl", '{"prompt_id": 1, "rewards": [1]}\n{"prompt_id": "1", "rewards": [1]}\n', "occurs twice"),
-    ],
-)
-def test_file_is_refused(write: Write, name: str, text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        from_file(write(name, text))
-
-
-def test_parquet_of_mixed_columns(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pl.DataFrame({"prompt_id": ["a"], "correct": [[1]], "total": [2]}).write_parquet(path)
-    with pytest.raises(InputError, match=r"correct must be a whole number; got \[1\]"):
-        read_counts(path)
-
-
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="can't be read"):
-        read_counts(path)
-
-
-def test_missing_file_and_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nope\.csv' does not exist"):
-        read_counts(tmp_path / "nope.csv")
-    folder = tmp_path / "folder.csv"
-    folder.mkdir()
-    with pytest.raises(InputError, match="is a folder"):
-        read_counts(folder)

@@ -1,0 +1,160 @@
+"""Figures in the style of the house, drawn without a display and without pyplot's global state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["GREY", "draw_figures", "label_points", "legend", "line_style"]
+
+GREY = "#767676"
+"""Colour of references."""
+
+# After Okabe and Ito and Paul Tol, for eyes that confuse colours; dark enough for thin lines on white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9", "#E69F00", "#000000")
+_DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
+_SETTINGS: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#444444",
+    "axes.grid": True,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "figure.facecolor": "white",
+    "font.size": 10,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "lines.linewidth": 2.0,
+    # Names within an SVG are the same each time.
+    "svg.hashsalt": "ada_bandit",
+    # Labels come from users: a dollar sign in one starts no formula.
+    "text.parse_math": False,
+}
+
+
+def draw_figures(drawings: Mapping[str, Callable[[Figure], None]], folder: Path) -> list[Path]:
+    """Draw figures by their names, each as PNG and SVG; the same numbers give the same SVG.
+
+    Parameters
+    ----------
+    drawings
+        What draws into an empty figure, by file name without ending.
+    folder
+        An existing folder; files of the same name are replaced.
+
+    Returns
+    -------
+    list of Path
+        The files, in the order of `drawings`.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    paths = []
+    with mpl.rc_context(_SETTINGS):
+        for name, draw in drawings.items():
+            figure = Figure(layout="constrained")
+            canvas = FigureCanvasAgg(figure)
+            draw(figure)
+            for ending, metadata in (("png", {}), ("svg", {"Date": None})):
+                path = folder / f"{name}.{ending}"
+                canvas.print_figure(path, dpi=160, metadata=metadata)
+                paths.append(path)
+    return paths
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Return colour and dashes of the line of that number, the same in every figure; 28 of them differ."""
+    turn, place = divmod(index, len(_COLOURS))
+    return {"color": _COLOURS[place], "linestyle": _DASHES[turn % len(_DASHES)]}
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Put the legend of one panel above all of them, in as few rows as fit, and make room for it."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = len(labels)
+    while columns > 1 and _legend_width(labels, columns) > figure.get_figwidth():
+        columns -= 1
+    # The panels keep their size whatever the number of rows.
+    figure.set_figheight(figure.get_figheight() + 0.2 * (math.ceil(len(labels) / columns) - 1))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5, handlelength=2.2)
+
+
+def _legend_width(labels: Sequence[str], columns: int) -> float:
+    """Return the width in inches of columns that are each as wide as their longest label."""
+    # The first columns take one label more where they don't divide evenly.
+    rows, more = divmod(len(labels), columns)
+    ends = np.cumsum([rows + (column < more) for column in range(columns)]).tolist()
+    parts = [labels[first:end] for first, end in zip([0, *ends], ends, strict=False)]
+    # A character takes about 0.073 inches, a handle with its gaps 0.6.
+    return sum(0.073 * max(map(len, part)) + 0.6 for part in parts)
+
+
+def label_points(figure: Figure, axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
+    """Write each point's label off a rising curve, further away where labels would meet.
+
+    That is above to the left; or below to the right where there is no room.
+
+    Parameters
+    ----------
+    figure, axes
+        Where; everything else is drawn already.
+    points
+        x, y and label of each, in the colours of `line_style`.
+    """
+    from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Bbox
+
+    figure.canvas.draw()
+    # From here on positions are in pixels; the layout must not move under them.
+    figure.set_layout_engine("none")
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    edge = axes.get_window_extent(renderer).x0 + 4
+    scale = 72 / figure.dpi
+    rings = [axes.transData.transform(point[:2]) for point in points]
+    taken = [Bbox.from_extents(x - 9, y - 9, x + 9, y + 9) for x, y in rings]
+    for index in sorted(range(len(points)), key=lambda index: points[index][1]):
+        x, y, text = points[index]
+        colour = line_style(index)["color"]
+        label = axes.annotate(
+            text,
+            (x, y),
+            xytext=(-5, 7),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            color=colour,
+            fontsize=9.5,
+            path_effects=[withStroke(linewidth=3, foreground="white")],
+            zorder=5,
+        )
+        offset, step = (-5, 7), 2
+        if label.get_window_extent(renderer).x0 < edge:
+            offset, step = (7, -6), -2
+            label.set(position=offset, ha="left", va="top")
+        box, shift = label.get_window_extent(renderer), 0
+        while any(_overlap(box.translated(0, shift), other) for other in taken):
+            shift += step
+        label.set_position((offset[0], offset[1] + shift * scale))
+        box = box.translated(0, shift)
+        taken.append(box)
+        if abs(shift) > box.height / 2:
+            near = (box.x1 - 4, box.y0) if step > 0 else (box.x0 + 4, box.y1)
+            ends = axes.transData.inverted().transform(np.array([near, rings[index]]))
+            axes.plot(ends[:, 0], ends[:, 1], color=colour, linewidth=0.7, zorder=2)
+
+
+def _overlap(box: Any, other: Any) -> bool:
+    return bool(box.x0 < other.x1 and other.x0 < box.x1 and box.y0 < other.y1 and other.y0 < box.y1)

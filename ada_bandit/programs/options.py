@@ -1,0 +1,125 @@
+"""Options that every program has, groups of options, and errors: plain text on standard error, exit code 2."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from ada_bandit.errors import AdaBanditError
+from ada_bandit.programs.console import open_console, print_plain
+
+__all__ = ["FiguresOption", "JsonOption", "Options", "Output", "command", "output_options", "plain_errors"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FiguresOption = Annotated[
+    bool, typer.Option("--figures/--no-figures", help="Whether to draw the figures, as PNG and SVG.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+
+
+def plain_errors(function: Callable[P, T]) -> Callable[P, T]:
+    """Print the library's own errors, without a traceback, on standard error; the exit code is 2."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except AdaBanditError as error:
+            print_plain(f"error: {error}", open_console(stderr=True), "bold red")
+            raise typer.Exit(2) from None
+
+    return wrapped
+
+
+@dataclass(frozen=True)
+class Options:
+    """Marks a parameter of a command that is made of several options.
+
+    ``source: Annotated[Source, Options(read_source)]`` gives the command the options that
+    `read_source` has as parameters, and its body what `read_source` returns.
+    """
+
+    make: Callable[..., Any]
+    """Makes the value; each of its parameters is an option."""
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function: groups of options are spelled out, and errors are plain (see `plain_errors`).
+
+    Parameters
+    ----------
+    function
+        Its parameters are options, or groups of them (see `Options`), which are made in order.
+
+    Returns
+    -------
+    Callable
+        The function with one parameter an option, all of them by keyword.
+    """
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        marks = [mark for mark in getattr(parameter.annotation, "__metadata__", ()) if isinstance(mark, Options)]
+        if not marks:
+            parameters.append(parameter)
+            continue
+        members = list(inspect.signature(marks[0].make, eval_str=True).parameters.values())
+        groups[parameter.name] = marks[0].make, [member.name for member in members]
+        parameters += members
+
+    @plain_errors
+    def wrapped(**values: Any) -> None:
+        for name, (make, members) in groups.items():
+            values[name] = make(**{member: values.pop(member) for member in members})
+        function(**values)
+
+    wrapped.__name__, wrapped.__doc__, wrapped.__module__ = function.__name__, function.__doc__, function.__module__
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del wrapped.__wrapped__  # type: ignore[attr-defined]
+    return wrapped
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the results of a study go."""
+
+    name: str
+    """Name of the files, without ending."""
+    folder: Path
+    """The folder; it need not exist."""
+    figures: bool
+    """Whether to draw the figures."""
+    as_json: bool
+    """Whether to print the JSON alone."""
+
+
+def output_options(name: str, figures: str, folder: str) -> Options:
+    """Return the options ``--out``, ``--figures`` and ``--json`` of a study.
+
+    Parameters
+    ----------
+    name
+        Name of its files.
+    figures
+        What else is in the folder, in words, such as ``and the figures``.
+    folder
+        The folder unless another one is given.
+    """
+
+    def make(out: Path, figures: FiguresOption = True, as_json: JsonOption = False) -> Output:
+        return Output(name, out, figures, as_json)
+
+    option = typer.Option(metavar="DIR", help=f"Folder for {name}.csv, {name}.json{figures}.")
+    make.__annotations__["out"] = Annotated[Path, option]
+    make.__defaults__ = (Path(folder), True, False)
+    return Options(make)

@@ -1,0 +1,1 @@
+"""The study that holds the score model against measured scores."""

@@ -1,1 +1,0 @@
-"""The bias of the pool mean as a baseline, by rule and pass rate."""

@@ -1,1 +1,0 @@
-"""Figure 1: reward against steps."""

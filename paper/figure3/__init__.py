@@ -1,1 +1,0 @@
-"""Figure 3: reward against steps, in other settings."""

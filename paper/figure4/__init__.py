@@ -1,1 +1,0 @@
-"""Figure 4: reward against entropy, and pass@k."""

@@ -1,1 +1,0 @@
-"""Figure 5: extra responses and unresolved prompts along training."""

@@ -1,1 +1,0 @@
-"""Figure 6: moderate against hard prompts."""

@@ -1,1 +1,0 @@
-"""How far each rule is from the best that is possible."""

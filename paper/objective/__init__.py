@@ -1,1 +1,0 @@
-"""The objective that each rule climbs."""

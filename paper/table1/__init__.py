@@ -1,1 +1,0 @@
-"""Table 1: the order of the algorithms."""

@@ -1,1 +1,0 @@
-"""Table 2: the cost of a step relative to GRPO."""

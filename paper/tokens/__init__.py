@@ -1,1 +1,0 @@
-"""Reward against responses, tokens and time in place of steps."""
