@@ -535,7 +535,9 @@ class TestSeveralPolicies:
         message = r"the state is of another kind than this allocator: kind\[1\] is 1 there and 2 here"
         with pytest.raises(InputError, match=message):
             Allocator(SEVERAL, 2, kind=[0, 2]).load_state_dict(state)
-        with pytest.raises(InputError, match="another policies than this allocator: the length of policies is 3 there and 1 he"):
+        with pytest.raises(
+            InputError, match="another policies than this allocator: the length of policies is 3 there and 1 he"
+        ):
             Allocator(SEVERAL[0], 2).load_state_dict(state)
 
 
