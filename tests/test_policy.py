@@ -228,7 +228,10 @@ def test_defaults() -> None:
         ({"rule": "balanse"}, r"unknown rule 'balanse'; did you mean 'balance'\?"),
         ({"budget": {"name": "rounds", "samples": 8, "round": 4}}, r"'round'; did you mean 'rounds'\?"),
         ({"group": "uniformly"}, r"unknown group rule 'uniformly'; did you mean 'uniform'\?"),
-        ({"advantage": "grpo"}, "unknown advantage 'grpo'.*Known: advantage_table, calibrated, group_mean, group_std, leave_one_out"),
+        (
+            {"advantage": "grpo"},
+            "unknown advantage 'grpo'.*Known: advantage_table, calibrated, group_mean, group_std, leave_one_out",
+        ),
     ],
 )
 def test_values_that_policies_refuse(changes: dict[str, Any], message: str) -> None:
