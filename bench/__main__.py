@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from ada_bandit import Allocator, Balance, Beta, Policy, Rounds, analyze, uniform
+from ada_bandit import Allocator, Balance, Beta, Policy, Rounds, ScoreModel, analyze, frontier, uniform
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.optimal import frontier, solve
+from ada_bandit.optimal import Problem
 from ada_bandit.programs.machine import available_cores
 from ada_bandit.shared import greedy_counts
 from ada_bandit.uniforms import uniform_rows
@@ -107,39 +107,52 @@ def exact() -> None:
     print(f"  (32, 16), K = 512, at 101 pass rates, tables included: {best(compiled_and_analysed, runs=3):.3f} s")
 
 
+def step_of(policy: Policy, prompts: int, runs: int) -> tuple[float, int]:
+    """Return the least seconds of a whole step (ask, tell, groups), and its responses."""
+    pass_rates = draw_pass_rates(Beta(0.5, 1), prompts, seed=1)
+    seconds = []
+    for _ in range(runs):
+        spent = 0.0
+        start = time.perf_counter()
+        step = Allocator(policy, prompts, seed=1)
+        while request := step.ask():
+            spent += time.perf_counter() - start
+            rewards = uniform(1, 0, request.prompts, request.draws) < pass_rates[request.prompts]
+            start = time.perf_counter()
+            step.tell(request.ids, rewards)
+        step.groups()
+        seconds.append(spent + time.perf_counter() - start)
+    return min(seconds), int(step.metrics()["responses"])
+
+
 def allocator() -> None:
     print("\nAllocator, a whole step of reinforce-ada-balance (ask, tell, groups)")
     policy = Policy.preset("reinforce-ada-balance")
     first = None
     for prompts in (512, 10_000, 100_000, 1_000_000):
-        pass_rates = draw_pass_rates(Beta(0.5, 1), prompts, seed=1)
-        runs = []
-        for _ in range(5 if prompts < 10**6 else 2):
-            spent = 0.0
-            start = time.perf_counter()
-            step = Allocator(policy, prompts, seed=1)
-            while request := step.ask():
-                spent += time.perf_counter() - start
-                rewards = uniform(1, 0, request.prompts, request.draws) < pass_rates[request.prompts]
-                start = time.perf_counter()
-                step.tell(request.ids, rewards)
-            step.groups()
-            runs.append(spent + time.perf_counter() - start)
-        a_response = min(runs) / step.metrics()["responses"]
+        seconds, responses = step_of(policy, prompts, 5 if prompts < 10**6 else 2)
+        a_response = seconds / responses
         first = first or a_response
         print(
-            f"  {prompts:>9,} prompts: {1e3 * min(runs):9.2f} ms, {1e9 * a_response:5.0f} ns a response, "
+            f"  {prompts:>9,} prompts: {1e3 * seconds:9.2f} ms, {1e9 * a_response:5.0f} ns a response, "
             f"{a_response / first:.2f} x that of 512"
         )
+    # A policy whose parts are tables of 129 x 129 entries.
+    seconds, responses = step_of(Policy.preset("bayes", max_samples=128, noise_ratio=10.0), 512, 5)
+    print(
+        f"  under bayes:max_samples=128,noise_ratio=10, 512 prompts: {1e3 * seconds:.2f} ms, "
+        f"{1e9 * seconds / responses:.0f} ns a response"
+    )
 
 
 def optimum() -> None:
     print("\nBayes-optimal policy, Beta(0.5, 1), noise ratio 10, one response at a time")
-    prior = Beta(0.5, 1)
+    prior, model = Beta(0.5, 1), ScoreModel(noise_ratio=10.0)
     for most in (32, 128):
-        print(f"  K = {most}: {1e3 * best(lambda most=most: solve(prior, 'mean', 10.0, 1, most), runs=3):.0f} ms")  # type: ignore[misc]
-    found = frontier(prior, "mean", 10.0, prices=40)
-    seconds = best(lambda: frontier(prior, "mean", 10.0, prices=40), runs=2)
+        seconds = best(lambda most=most: Problem(prior, model, max_samples=most).best(), runs=3)  # type: ignore[misc]
+        print(f"  K = {most}: {1e3 * seconds:.0f} ms")
+    found = frontier(prior, model, prices=40)
+    seconds = best(lambda: frontier(prior, model, prices=40), runs=2)
     print(f"  frontier of 40 prices, K = 32: {seconds:.2f} s, {len(found.vertices)} vertices")
 
 

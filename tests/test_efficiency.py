@@ -11,32 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ada_bandit import (
-    All,
-    Balance,
-    Balanced,
-    Beta,
-    Grid,
-    Mixture,
-    Never,
-    Policy,
-    Positive,
-    Rounds,
-    Stages,
-    Uniform,
-    group_mean,
-    leave_one_out,
-    pool_mean,
-)
-from ada_bandit.advantages import Advantage, group_std, table
-from ada_bandit.efficiency import Efficiency, gradient_efficiency, objective_slope
+from ada_bandit import Balance, Beta, Never, Policy, Positive, Rounds
+from ada_bandit.advantages import Advantage, AdvantageTable, GroupMean, GroupStd, LeaveOneOut, PoolMean
+from ada_bandit.budgets import Stages
+from ada_bandit.efficiency import Efficiency, gradient_efficiency
 from ada_bandit.errors import InputError
-from ada_bandit.groups import GroupRule
-from ada_bandit.laws import Law
-from ada_bandit.optimal import solve
+from ada_bandit.groups import All, Balanced, GroupRule, Uniform
+from ada_bandit.laws import Grid, Law, Mixture
+from ada_bandit.objectives import objective_slope
+from ada_bandit.optimal import Problem
 from ada_bandit.rules import ExitRule
-from ada_bandit.tables import class_advantages, splits
+from ada_bandit.score_model import ScoreModel
 from sim.sources import from_curve
+from tests.naive_tables import class_advantages, splits
 
 Array = npt.NDArray[np.float64]
 
@@ -48,7 +35,7 @@ BASE = from_curve("qwen2.5-math-1.5b-base").at_least(1, 16).law
 
 def plain(n: int, advantage: Advantage | None = None) -> Policy:
     """Return n responses, all kept."""
-    return Policy(Never(), Rounds(n), group_size=n, group=All(), advantage=advantage or group_mean())
+    return Policy(Never(), Rounds(n), group_size=n, group=All(), advantage=advantage or GroupMean())
 
 
 # Published values
@@ -59,17 +46,15 @@ def plain(n: int, advantage: Advantage | None = None) -> Policy:
     [(1, "mean", 0.0019662058), (10, "mean", 0.0003345356), (10, "log", 0.0030108201)],
 )
 def test_four_responses_under_a_beta_law(noise_ratio: float, objective: str, value: float) -> None:
-    found = gradient_efficiency(plain(4), BETA, noise_ratio, objective)
+    found = gradient_efficiency(plain(4), BETA, ScoreModel(noise_ratio, objective))
     assert found.value == pytest.approx(value, abs=1e-9)
     assert found.expected_samples == pytest.approx(4, rel=1e-13)
     assert found.cost == found.expected_samples
 
 
 def against_four(policy: Policy, noise_ratio: float, objective: str, update_cost: float = 0.0) -> float:
-    return (
-        gradient_efficiency(policy, BASE, noise_ratio, objective, update_cost).value
-        / gradient_efficiency(plain(4), BASE, noise_ratio, objective, update_cost).value
-    )
+    model = ScoreModel(noise_ratio, objective, update_cost)
+    return gradient_efficiency(policy, BASE, model).value / gradient_efficiency(plain(4), BASE, model).value
 
 
 @pytest.mark.parametrize("objective", ["mean", "log"])
@@ -100,7 +85,7 @@ def test_balance_on_the_base_curve(noise_ratio: float, objective: str, update_co
 )
 def test_best_policy_on_the_base_curve(noise_ratio: float, objective: str, ratio: float) -> None:
     # One response at a time, at most 32, all kept.
-    best = solve(BASE, objective, noise_ratio, samples=1, max_samples=32)
+    best = Problem(BASE, ScoreModel(noise_ratio, objective), samples=1, max_samples=32).best()
     assert against_four(best.policy, noise_ratio, objective) == pytest.approx(ratio, rel=0.03)
 
 
@@ -123,12 +108,13 @@ def naive_efficiency(
             seen = 0
             while tables.draws[sum(sequence[:seen]), seen - sum(sequence[:seen])] > 0:
                 seen += int(tables.draws[sum(sequence[:seen]), seen - sum(sequence[:seen])])
-            pos, neg = np.array([sum(sequence[:seen])]), np.array([seen - sum(sequence[:seen])])
+            pos, neg = sum(sequence[:seen]), seen - sum(sequence[:seen])
             chance = weight * math.prod(p if one else q for one in sequence)
             samples += chance * seen
-            for share, keep_pos, keep_neg in splits(policy, pos, neg):
-                adv_pos, adv_neg = (float(x[0]) for x in class_advantages(policy, pos, neg, keep_pos, keep_neg))
-                k, m, mass = int(keep_pos[0]), int(keep_neg[0]), chance * float(share[0])
+            for share, k, m in splits(policy, pos, neg):
+                counts = (np.array([count]) for count in (pos, neg, k, m))
+                adv_pos, adv_neg = (float(x[0]) for x in class_advantages(policy, *counts))
+                mass = chance * float(share)
                 u = k * adv_pos * q - m * adv_neg * p
                 progress += mass * u * slope(p)
                 noise += mass * (u * u + noise_ratio[0] * k * adv_pos**2 + noise_ratio[1] * m * adv_neg**2)
@@ -147,13 +133,13 @@ SLOPES: dict[str, Callable[[float], float]] = {
 
 @pytest.mark.parametrize("objective", list(SLOPES))
 @pytest.mark.parametrize("group", [All(), Balanced(), Uniform()])
-@pytest.mark.parametrize("advantage", [pool_mean(), group_std(), leave_one_out()])
+@pytest.mark.parametrize("advantage", [PoolMean(), GroupStd(), LeaveOneOut()])
 @pytest.mark.parametrize(("rule", "budget"), [(Positive(), Rounds(1, 6)), (Balance(2), Rounds(3, 2))])
 def test_sums_over_sequences(
     rule: ExitRule, budget: Rounds, advantage: Advantage, group: GroupRule, objective: str
 ) -> None:
     policy = Policy(rule, budget, group_size=3, group=group, advantage=advantage)
-    found = gradient_efficiency(policy, ENDS, (0.3, 2.0), objective, update_cost=1.5)
+    found = gradient_efficiency(policy, ENDS, ScoreModel((0.3, 2.0), objective, update_cost=1.5))
     expected = naive_efficiency(policy, ENDS, (0.3, 2.0), SLOPES[objective], 1.5)
     assert vars(found) == pytest.approx(vars(expected), rel=1e-12)
 
@@ -169,8 +155,8 @@ def test_a_callable_is_the_derivative() -> None:
         for name, derivative in derivatives.items():
             if name == "log" and law is not BETA:
                 continue  # q at p = 0, where f' itself has no value
-            named = gradient_efficiency(policy, law, 1.0, name)
-            given = gradient_efficiency(policy, law, 1.0, derivative)
+            named = gradient_efficiency(policy, law, ScoreModel(1.0, name))
+            given = gradient_efficiency(policy, law, ScoreModel(1.0, derivative))
             assert given.value == pytest.approx(named.value, rel=1e-9), name
 
 
@@ -184,16 +170,16 @@ def test_slopes_at_the_ends() -> None:
 
 def test_no_update_has_no_efficiency() -> None:
     for law in (Grid([0.0]), Grid([1.0]), Grid([0.0, 1.0])):
-        found = gradient_efficiency(plain(4), law, update_cost=2.0)
+        found = gradient_efficiency(plain(4), law, ScoreModel(update_cost=2.0))
         assert (found.value, found.progress, found.noise) == (0.0, 0.0, 0.0)
         assert found.cost == found.expected_samples == pytest.approx(4)
-    silent = plain(2, table(np.zeros((3, 3)), np.zeros((3, 3))))
+    silent = plain(2, AdvantageTable(np.zeros((3, 3)), np.zeros((3, 3))))
     assert gradient_efficiency(silent, BETA).value == 0
 
 
 def test_rows_without_an_advantage_cost_nothing() -> None:
     # Groups of one class have advantage 0: only the 1 - 2/16 mixed ones of four responses are trained on.
-    found = gradient_efficiency(plain(4), Grid([0.5]), update_cost=10.0)
+    found = gradient_efficiency(plain(4), Grid([0.5]), ScoreModel(update_cost=10.0))
     assert found.cost == pytest.approx(4 + 10 * 4 * (1 - 2 / 16), rel=1e-13)
 
 
@@ -205,15 +191,18 @@ def test_rows_without_an_advantage_cost_nothing() -> None:
 def test_invariances(scale: float, pair: tuple[float, float], update_cost: float) -> None:
     policy = Policy(Balance(2), Rounds(2, 3), group_size=4)
     tables = policy.tables
-    scaled = Policy(Balance(2), Rounds(2, 3), 4, advantage=table(scale * tables.adv_pos, scale * tables.adv_neg))
-    one = gradient_efficiency(policy, BETA, pair, "mean", update_cost)
-    other = gradient_efficiency(scaled, BETA, pair, "mean", update_cost)
+    scaled = Policy(
+        Balance(2), Rounds(2, 3), 4, advantage=AdvantageTable(scale * tables.adv_pos, scale * tables.adv_neg)
+    )
+    model = ScoreModel(pair, "mean", update_cost)
+    one, other = (gradient_efficiency(each, BETA, model) for each in (policy, scaled))
     # The step size is the best one, so the scale of the advantages is of no account.
     assert other.value == pytest.approx(one.value, rel=1e-11)
     assert other.progress == pytest.approx(scale * one.progress, rel=1e-11)
     assert one.value == pytest.approx(one.progress**2 / (one.noise * one.cost), rel=1e-13)
-    equal = gradient_efficiency(policy, BETA, pair[0], "mean", update_cost)
-    assert equal == gradient_efficiency(policy, BETA, (pair[0], pair[0]), "mean", update_cost)
+    alike = (ScoreModel(noise_ratio, "mean", update_cost) for noise_ratio in (pair[0], (pair[0], pair[0])))
+    equal, same = (gradient_efficiency(policy, BETA, model) for model in alike)
+    assert equal == same
 
 
 # Against the score model, simulated
@@ -259,14 +248,14 @@ def simulated(
     [
         Policy.preset("grpo"),
         Policy(Balance(4), Rounds(4, 3), group_size=4),
-        Policy(Positive(2), Stages((2, 3, 4)), group_size=5, group=Uniform(), advantage=group_mean()),
-        solve(BETA, "log", (0.5, 4.0), max_samples=8).policy,
+        Policy(Positive(2), Stages((2, 3, 4)), group_size=5, group=Uniform(), advantage=GroupMean()),
+        Problem(BETA, ScoreModel((0.5, 4.0), "log"), max_samples=8).best().policy,
     ],
     ids=lambda policy: policy.label,
 )
 def test_the_score_model_simulated(policy: Policy) -> None:
     noise_ratio, prompts = (0.5, 4.0), 60_000
-    found = gradient_efficiency(policy, BETA, noise_ratio, "log")
+    found = gradient_efficiency(policy, BETA, ScoreModel(noise_ratio, "log"))
     p, along, square, samples = simulated(policy, BETA, noise_ratio, prompts, seed=7)
     for sample, exact in ((along * (1 - p), found.progress), (square, found.noise), (samples, found.expected_samples)):
         error = float(sample.std()) / math.sqrt(prompts)
@@ -283,8 +272,9 @@ def test_the_score_model_simulated(policy: Policy) -> None:
         ({"objective": "pass@0"}, r"unknown objective 'pass@0'"),
         ({"objective": None}, r"unknown objective None"),
         ({"objective": lambda p: np.ones(3)}, r"elementwise; got shape \(3,\)"),  # noqa: ARG005
-        ({"objective": lambda p: 1 / (p - p)}, r"finite inside \(0, 1\); it isn't at p = 0\.15"),
-        ({"noise_ratio": -1.0}, r"noise_ratio must be a finite number in \[0, inf\]; got -1.0"),
+        ({"objective": lambda p: 1 / (p - p)}, r"finite inside \(0, 1\); it isn't at p = 0\.5"),
+        ({"objective": lambda p: 1 / (p - 0.15)}, r"finite inside \(0, 1\); it isn't at p = 0\.15"),
+        ({"noise_ratio": -1.0}, r"noise_ratio must be a finite number in \[0, inf\); got -1.0"),
         ({"noise_ratio": (1.0, math.nan)}, r"noise_ratio .* got nan"),
         ({"noise_ratio": (1.0, 2.0, 3.0)}, r"a pair for positives and negatives; got \(1.0, 2.0, 3.0\)"),
         ({"noise_ratio": "1"}, r"noise_ratio .* got '1'"),
@@ -294,7 +284,7 @@ def test_the_score_model_simulated(policy: Policy) -> None:
 )
 def test_bad_input_is_quoted(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        gradient_efficiency(plain(2), ENDS, **arguments)
+        gradient_efficiency(plain(2), ENDS, ScoreModel(**arguments))
 
 
 def test_a_name_is_no_policy() -> None:

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ada_bandit import Allocator, Beta, Grid, bayes_policy, uniform
+from ada_bandit import Allocator, Beta, bayes_policy, uniform
 from ada_bandit._types import FloatArray
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.empirical import EmpiricalBayes
 from ada_bandit.errors import InputError, ProtocolError
-from ada_bandit.laws import Law
-from ada_bandit.memory import PassRateMemory, default_grid
-from ada_bandit.optimal import Solution, StoppingProblem, solve
-from ada_bandit.uniforms import PASS_RATES, fold_seed
+from ada_bandit.fitting import default_grid
+from ada_bandit.laws import Grid, Law
+from ada_bandit.memory import PassRateMemory
+from ada_bandit.optimal import Problem, ProblemOptions, Solution
+from ada_bandit.score_model import ScoreModel
+from ada_bandit.uniforms import Stream, fold_seed
 
 
 def take_step(
@@ -37,7 +39,7 @@ def take_step(
 
 
 def fresh_rates(law: Law, prompts: int, seed: int) -> FloatArray:
-    return law.quantile(uniform(seed, PASS_RATES, np.arange(prompts), 0))
+    return law.quantile(uniform(seed, Stream.PASS_RATES, np.arange(prompts), 0))
 
 
 def train(sampler: EmpiricalBayes, law: Law, steps: int, seed: int, prompts: int = 128, first: int = 0) -> None:
@@ -47,26 +49,29 @@ def train(sampler: EmpiricalBayes, law: Law, steps: int, seed: int, prompts: int
 
 
 def share_of_optimum(sampler: EmpiricalBayes, law: Law, noise_ratio: float) -> float:
-    best = solve(law, noise_ratio=noise_ratio).value
-    return gradient_efficiency(sampler.policy, law, noise_ratio).value / best
+    model = ScoreModel(noise_ratio)
+    best = Problem(law, model).best().value
+    return gradient_efficiency(sampler.policy, law, model).value / best
 
 
 class TestPolicy:
     @pytest.mark.parametrize(
-        "options",
+        ("model", "options"),
         [
-            {},
-            {"noise_ratio": (0.5, 3.0), "samples": 4, "max_samples": 16},
-            {"objective": "log", "group_size": 4, "max_samples": 12},
-            {"update_cost": 2.0, "max_samples": 8, "mean_response_tokens": (1.0, 2.5)},
+            (None, {}),
+            (ScoreModel(noise_ratio=(0.5, 3.0)), {"samples": 4, "max_samples": 16}),
+            (ScoreModel(objective="log"), {"group_size": 4, "max_samples": 12}),
+            (ScoreModel(update_cost=2.0), {"max_samples": 8, "mean_response_tokens": (1.0, 2.5)}),
         ],
     )
-    def test_is_the_bayes_policy_under_the_present_prior(self, options: dict[str, Any]) -> None:
-        sampler = EmpiricalBayes(Beta(0.5, 2), **options)
-        assert sampler.policy == bayes_policy(Beta(0.5, 2), **options)
+    def test_is_the_bayes_policy_under_the_present_prior(
+        self, model: ScoreModel | None, options: ProblemOptions
+    ) -> None:
+        sampler = EmpiricalBayes(Beta(0.5, 2), model, **options)
+        assert sampler.policy == bayes_policy(Beta(0.5, 2), model, **options)
         train(sampler, Beta(2, 1), 4, seed=0, prompts=32)
         assert isinstance(sampler.prior, Grid)
-        assert sampler.policy == bayes_policy(sampler.prior, **options)
+        assert sampler.policy == bayes_policy(sampler.prior, model, **options)
         assert sampler.allocator(3).policies == (sampler.policy,)
 
     def test_starts_from_the_stated_prior(self) -> None:
@@ -78,7 +83,8 @@ class TestPolicy:
         [
             ({"refit_every": 0}, "refit_every must be a whole number of at least 1; got 0"),
             ({"window": 0}, "window must be a whole number of at least 1; got 0"),
-            ({"noise_ratio": -1}, "noise_ratio must be a finite number"),
+            ({"noise_ratio": 1.0}, "unknown option of the problem 'noise_ratio'"),
+            ({"model": 10.0}, r"model must be a ScoreModel, such as .*; got 10\.0"),
             ({"max_samples": 7, "samples": 2}, "max_samples must be a multiple of samples"),
             ({"prior": "beta"}, "the law 'beta' needs a, b"),
         ],
@@ -109,7 +115,7 @@ class TestSchedule:
 
     def test_pools_that_bear_it_out_leave_the_stated_prior_as_it_was(self) -> None:
         # A fit goes no further than chance; it doesn't start from nothing either.
-        sampler = EmpiricalBayes(Beta(2, 8), noise_ratio=10.0, refit_every=1)
+        sampler = EmpiricalBayes(Beta(2, 8), ScoreModel(10.0), refit_every=1)
         train(sampler, Beta(2, 8), 1, seed=0, prompts=24)
         assert isinstance(sampler.prior, Grid)
         np.testing.assert_allclose(sampler.prior.predictive(4), Beta(2, 8).predictive(4), atol=0.01)
@@ -117,7 +123,7 @@ class TestSchedule:
     def test_single_responses_do_not_make_it_believe_in_certainty(self) -> None:
         # They tell the mean alone, and full maximum likelihood may explain them by p = 0 and p = 1, where nothing is
         # left to gain: a policy that never learns otherwise.
-        sampler = EmpiricalBayes(noise_ratio=1.0)
+        sampler = EmpiricalBayes(model=ScoreModel(1.0))
         train(sampler, Beta(1, 1), 8, seed=3)
         assert sampler.prior.evidence(1, 1) == pytest.approx(1 / 6, abs=0.03)
         assert share_of_optimum(sampler, Beta(1, 1), 1.0) > 0.95
@@ -134,7 +140,7 @@ class TestSchedule:
         assert len(sampler.state_dict()["pools"]) == 3
 
     def test_drift_drops_the_old_pools_and_standing_still_keeps_them(self) -> None:
-        sampler = EmpiricalBayes(noise_ratio=10.0)
+        sampler = EmpiricalBayes(model=ScoreModel(10.0))
         train(sampler, Beta(1, 4), 24, seed=5)
         assert len(sampler.state_dict()["pools"]) == 24
         train(sampler, Beta(4, 1), 8, seed=5, first=24)
@@ -158,7 +164,7 @@ class TestMemory:
     def seen(self, decay: float = 1.0) -> tuple[EmpiricalBayes, PassRateMemory]:
         memory = PassRateMemory(decay)
         memory.update(["easy", "hard", "even"], [20, 0, 8], [1, 24, 8])
-        sampler = EmpiricalBayes(Beta(1, 2), noise_ratio=4.0, max_samples=6, memory=memory)
+        sampler = EmpiricalBayes(Beta(1, 2), ScoreModel(4.0), max_samples=6, memory=memory)
         return sampler, memory
 
     def test_unseen_prompts_get_the_common_policy(self) -> None:
@@ -171,9 +177,7 @@ class TestMemory:
         assert sampler.allocator(3).policies == (sampler.policy,)
 
     def solutions(self, price: float, laws: Sequence[Law]) -> list[Solution]:
-        problems = [
-            StoppingProblem(law, "mean", 4.0, 1, 6, None, 0.0, (1.0, 1.0), "gradient") for law in laws
-        ]  # fmt: skip
+        problems = [Problem(law, ScoreModel(4.0), samples=1, max_samples=6) for law in laws]
         return [problem.solution(price, "") for problem in problems]
 
     def test_all_kinds_share_the_price_that_buys_most(self) -> None:
@@ -187,7 +191,7 @@ class TestMemory:
             parts = self.solutions(float(price), laws)
             ratios.append(sum(part.expected_utility for part in parts) / sum(part.cost for part in parts))
         mine = [allocator.policies[kind] for kind in allocator.state_dict()["kind"]]
-        values = [gradient_efficiency(policy, law, 4.0) for policy, law in zip(mine, laws, strict=True)]
+        values = [gradient_efficiency(policy, law, ScoreModel(4.0)) for policy, law in zip(mine, laws, strict=True)]
         ours = sum(value.progress for value in values) / sum(value.cost for value in values)
         assert ours >= max(ratios) * (1 - 1e-9)
         # At the optimum the price is the ratio itself.
@@ -207,7 +211,7 @@ class TestMemory:
         assert len(set(kind.tolist())) == 5
         assert kind[4] == 0
 
-    @pytest.mark.parametrize("options", [{"group_size": 3}, {"update_cost": 3.0}, {}])
+    @pytest.mark.parametrize("options", [{"group_size": 3}, {"model": ScoreModel(update_cost=3.0)}, {}])
     def test_every_sort_of_group_goes_through(self, options: dict[str, Any]) -> None:
         memory = PassRateMemory()
         memory.update(range(6), [0, 1, 3, 6, 2, 9], [9, 1, 3, 0, 4, 1])
@@ -245,7 +249,7 @@ class TestMemory:
         # cancel: the fitted mean came out at .25 instead of .17. From all pools of a prompt together it does.
         law = Grid([0.02, 0.3, 0.85], [0.65, 0.2, 0.15])
         every = law.quantile((np.arange(192) + 0.5) / 192)
-        sampler = EmpiricalBayes(noise_ratio=10.0, max_samples=16, memory=PassRateMemory(decay))
+        sampler = EmpiricalBayes(model=ScoreModel(10.0), max_samples=16, memory=PassRateMemory(decay))
         for step in range(24):
             seed = fold_seed(2, step)
             keys = np.argsort(uniform(seed, 9, np.arange(192), 0))[:96]
@@ -253,9 +257,10 @@ class TestMemory:
         # The law of these very prompts; responses are all that is left to chance.
         for pos, neg, tolerance in ((1, 0, 0.02), (2, 0, 0.02), (0, 4, 0.03), (1, 1, 0.02)):
             assert sampler.prior.evidence(pos, neg) == pytest.approx(law.evidence(pos, neg), abs=tolerance)
-        unseen = solve(sampler.prior, noise_ratio=10.0, max_samples=16).policy
-        best = solve(law, noise_ratio=10.0, max_samples=16).value
-        assert gradient_efficiency(unseen, law, 10.0).value > 0.98 * best
+        model = ScoreModel(10.0)
+        unseen = Problem(sampler.prior, model, max_samples=16).best().policy
+        best = Problem(law, model, max_samples=16).best().value
+        assert gradient_efficiency(unseen, law, model).value > 0.98 * best
 
 
 class TestRestart:
@@ -263,7 +268,7 @@ class TestRestart:
     def test_goes_on_identically(self, with_memory: bool) -> None:
         def new() -> EmpiricalBayes:
             memory = PassRateMemory(0.8) if with_memory else None
-            return EmpiricalBayes(noise_ratio=10.0, max_samples=8, refit_every=3, window=5, memory=memory)
+            return EmpiricalBayes(model=ScoreModel(10.0), max_samples=8, refit_every=3, window=5, memory=memory)
 
         def go(sampler: EmpiricalBayes, first: int, last: int) -> list[Any]:
             seen = []
@@ -289,9 +294,13 @@ class TestRestart:
 
     def test_a_state_of_something_else(self) -> None:
         sampler, other = EmpiricalBayes(), EmpiricalBayes(memory=PassRateMemory())
-        with pytest.raises(InputError, match="the state has no memory and this sampler differs"):
+        with pytest.raises(
+            InputError, match="the state has no memory and this run differs; build it with the same options"
+        ):
             other.load_state_dict(sampler.state_dict())
-        with pytest.raises(InputError, match="the state has a memory and this sampler differs"):
+        with pytest.raises(
+            InputError, match="the state has a memory and this run differs; build it with the same options"
+        ):
             sampler.load_state_dict(other.state_dict())
         state = sampler.state_dict()
         del state["prior"]
@@ -312,7 +321,7 @@ class TestTheClaim:
     def test_comes_close_and_follows(self, noise_ratio: float, mean: float, worst: float) -> None:
         before, after = [], []
         for seed in range(4):
-            sampler = EmpiricalBayes(noise_ratio=noise_ratio)
+            sampler = EmpiricalBayes(model=ScoreModel(noise_ratio))
             train(sampler, self.BASE, 50, seed=seed)
             before.append(share_of_optimum(sampler, self.BASE, noise_ratio))
             train(sampler, self.RL, 20, seed=seed, first=50)

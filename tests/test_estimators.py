@@ -13,11 +13,20 @@ from scipy import stats
 from ada_bandit import estimators
 from ada_bandit.budgets import Budget, Rounds, Stages
 from ada_bandit.errors import InputError
-from ada_bandit.estimators import compare_estimators, pool_mean_estimate, prefix_probability, unbiased_estimate
+from ada_bandit.estimators import compare_estimators
 from ada_bandit.exact import analyze
+from ada_bandit.lattice import (
+    first_part_law,
+    log_factorials,
+    pool_mean_estimate,
+    prefix_probability,
+    reach,
+    unbiased_estimate,
+)
 from ada_bandit.laws import Beta, Grid
 from ada_bandit.policy import Policy
-from ada_bandit.rules import Balance, ExitRule, Never, Positive, Quota, Table
+from ada_bandit.rules import Balance, ExitRule, Never, Positive, Quota, StopTable
+from ada_bandit.score_model import ScoreModel
 from tests import naive
 
 RATES = np.array([0.0, 0.02, 0.2, 0.5, 0.9, 1.0])
@@ -190,11 +199,11 @@ def baselines_of(
 )
 def test_comparison_equals_enumeration(sizes: list[int], seed: int, density: float, p: Fraction) -> None:
     table = table_of(Stages(sizes), seed, density)
-    policy = Policy(Table(table), Stages(sizes), group_size=1)
+    policy = Policy(StopTable(table), Stages(sizes), group_size=1)
     exits = naive.walk(lambda pos, neg: bool(table[pos, neg]), sizes)
     q, nu, prior = 1 - p, (Fraction(1, 4), Fraction(3)), (2, 3)
     samples = sum((p ** e.cell[0] * q ** e.cell[1] * len(e.rewards) for e in exits), Fraction(0))
-    found = compare_estimators(policy, [float(p), 0.5], Beta(*prior), noise_ratio=(0.25, 3.0))
+    found = compare_estimators(policy, [float(p), 0.5], Beta(*prior), ScoreModel((0.25, 3.0)))
     for name, errors in found.estimators.items():
         if name == "inverse_sampling":
             continue
@@ -235,7 +244,7 @@ def test_gradient_variance_is_that_of_simulated_scores() -> None:
         "round_lagged": lagged,
         "posterior_mean": ((pos + 1) / (total + 2))[:, None],
     }
-    found = compare_estimators(policy, p, noise_ratio=nu)
+    found = compare_estimators(policy, p, model=ScoreModel(nu))
     for name, baseline in baselines.items():
         errors = found.estimators[name]
         updates = ((correct - baseline) * drawn)[:, None, :] @ scores
@@ -268,7 +277,7 @@ def test_pool_mean_loses_a_part_of_the_gradient_that_a_lagged_mean_keeps(p: floa
 @pytest.mark.parametrize("n", [2, 5])
 def test_estimators_of_a_fixed_pool_have_closed_forms(n: int) -> None:
     p, q, nu = RATES, 1 - RATES, 0.7
-    found = compare_estimators(Policy(Never(), Rounds(n), group_size=n), RATES, Beta(1, 3), noise_ratio=nu).estimators
+    found = compare_estimators(Policy(Never(), Rounds(n), group_size=n), RATES, Beta(1, 3), ScoreModel(nu)).estimators
     np.testing.assert_allclose(found["pool_mean"].gradient_weight, (n - 1) / n, rtol=1e-13)
     np.testing.assert_allclose(found["leave_one_out"].gradient_weight, 1, rtol=1e-13)
     np.testing.assert_allclose(found["pool_mean"].mse, p * q / n, atol=1e-15)
@@ -331,7 +340,7 @@ def test_values_that_the_comparison_refuses() -> None:
         compare_estimators(POLICIES[0], 0.5, Grid([1.0]))
     with pytest.raises(InputError, match=r"prior must be a law of the pass rate.*got 0\.5"):
         compare_estimators(POLICIES[0], 0.5, 0.5)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="noise_ratio"):
-        compare_estimators(POLICIES[0], 0.5, noise_ratio=-1)
+    with pytest.raises(InputError, match=r"noise_ratio must be a finite number in \[0, inf\); got -1"):
+        compare_estimators(POLICIES[0], 0.5, model=ScoreModel(noise_ratio=-1))
     with pytest.raises(InputError, match=r"must lie in \[0, 1\]; got 1\.5"):
         compare_estimators(POLICIES[0], 1.5)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from ada_bandit.advantages import advantage_from_dict, group_mean, pool_mean, unbiased
+from ada_bandit.advantages import GroupMean, PoolMean, Unbiased, advantage_from_dict
 from ada_bandit.budgets import Rounds, Stages
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
@@ -18,12 +18,14 @@ from ada_bandit.exact import analyze, analyze_law, induced_objective
 from ada_bandit.groups import All, Balanced, Uniform
 from ada_bandit.laws import Beta, Grid
 from ada_bandit.policy import Policy
-from ada_bandit.rules import Balance, Never, Positive, Quota, Table
+from ada_bandit.rules import Balance, Never, Positive, Quota, StopTable
+from ada_bandit.score_model import ScoreModel
+from ada_bandit.verifier import VerifierNoise
 from tests import naive
 
 BALANCE = Policy.preset("reinforce-ada-balance")
 RATES = np.array([0.0, 0.02, 0.3, 0.5, 0.9, 1.0])
-NOISE: dict[str, float] = {"false_positive": 0.125, "false_negative": 0.25}
+NOISE = VerifierNoise(false_positive=0.125, false_negative=0.25)
 
 
 def enumerate_truths(
@@ -74,14 +76,14 @@ def test_equals_enumeration_of_truths(
     most = sum(sizes)
     table = np.random.default_rng(seed).random((most + 1, most + 1)) < 0.3
     option: dict[str, Any] = {"baseline": 0.25} if advantage == "unbiased" else {}
-    policy = Policy(Table(table), Stages(sizes), 2, group, advantage_from_dict({"name": advantage, **option}))
+    policy = Policy(StopTable(table), Stages(sizes), 2, group, advantage_from_dict({"name": advantage, **option}))
     exits = naive.walk(lambda pos, neg: bool(table[pos, neg]), sizes)
     nu = (Fraction(1, 2), Fraction(3))
     sums = {name: float(value) for name, value in enumerate_truths(policy, exits, p, rho, nu).items()}
-    rates: dict[str, float] = {"false_positive": float(rho[0]), "false_negative": float(rho[1])}
+    verifier = VerifierNoise(float(rho[0]), float(rho[1]))
     close: dict[str, Any] = {"rel": 1e-11, "abs": 1e-13}
 
-    found = analyze(policy, float(p), **rates)
+    found = analyze(policy, float(p), verifier)
     assert found.expected_samples == pytest.approx(sums["samples"], **close)
     assert found.pool_mean_bias == pytest.approx(sums["bias"], **close)
     assert found.pool_mean_mse == pytest.approx(sums["mse"], **close)
@@ -90,7 +92,7 @@ def test_equals_enumeration_of_truths(
     assert found.kept_false_negatives == pytest.approx(sums["false_negatives"] if any(rho) else 0, **close)
     assert sum(found.exit_law.values()) == pytest.approx(1, rel=1e-12)
 
-    efficiency = gradient_efficiency(policy, Grid([float(p)]), (0.5, 3.0), "mean", 0.0, **rates)
+    efficiency = gradient_efficiency(policy, Grid([float(p)]), ScoreModel((0.5, 3.0)), verifier)
     assert efficiency.progress == pytest.approx(float(p * (1 - p)) * sums["update"], **close)
     assert efficiency.noise == pytest.approx(sums["square"] + sums["energy"], **close)
     assert efficiency.expected_samples == pytest.approx(sums["samples"], **close)
@@ -99,7 +101,7 @@ def test_equals_enumeration_of_truths(
 @pytest.mark.parametrize("name", ["grpo", "rloo", "reinforce-ada-pos", "reinforce-ada-balance"])
 def test_a_perfect_verifier_changes_nothing(name: str) -> None:
     policy = Policy.preset(name)
-    plain, perfect = analyze(policy, RATES), analyze(policy, RATES, false_positive=0, false_negative=0)
+    plain, perfect = analyze(policy, RATES), analyze(policy, RATES, VerifierNoise(false_positive=0, false_negative=0))
     for field, values in vars(plain).items():
         if isinstance(values, np.ndarray):
             np.testing.assert_array_equal(getattr(perfect, field), values, err_msg=field)
@@ -108,9 +110,9 @@ def test_a_perfect_verifier_changes_nothing(name: str) -> None:
         np.testing.assert_array_equal(values, 0)
 
 
-@pytest.mark.parametrize("policy", [BALANCE, Policy(Quota(2, 1), Stages((3, 1, 6)), 3, Uniform(), group_mean())])
+@pytest.mark.parametrize("policy", [BALANCE, Policy(Quota(2, 1), Stages((3, 1, 6)), 3, Uniform(), GroupMean())])
 def test_noise_moves_the_rate_and_scales_the_weight(policy: Policy) -> None:
-    noisy = analyze(policy, RATES, **NOISE)
+    noisy = analyze(policy, RATES, NOISE)
     seen = 0.125 + 0.625 * RATES
     moved = analyze(policy, seen)
     np.testing.assert_allclose(noisy.reward_rates, seen, rtol=1e-15)
@@ -127,18 +129,18 @@ def test_noise_moves_the_rate_and_scales_the_weight(policy: Policy) -> None:
 
 def test_objective_integrates_the_weight_against_the_true_rate() -> None:
     grid = np.array([0.0, 0.9, 0.03, 1.0])
-    objective = induced_objective(BALANCE, grid, **NOISE)
+    objective = induced_objective(BALANCE, grid, NOISE)
     assert objective[0] == 0
     for p, value in zip(grid, objective, strict=True):
-        area, _ = integrate.quad(lambda x: float(analyze(BALANCE, x, **NOISE).gradient_weight), 0, p, epsabs=1e-11)
+        area, _ = integrate.quad(lambda x: float(analyze(BALANCE, x, NOISE).gradient_weight), 0, p, epsabs=1e-11)
         assert value == pytest.approx(area, rel=1e-9, abs=1e-10)
 
 
 def test_a_hopeless_prompt_ends_with_a_false_positive() -> None:
     # One at a time until the first positive reward, practically uncapped: 1 / rho0 draws, and nothing but a mistake.
     rho = 0.02
-    policy = Policy(Positive(), Rounds(1, 1500), group_size=1, group=All(), advantage=pool_mean())
-    found = analyze(policy, [0.0, 0.01], false_positive=rho)
+    policy = Policy(Positive(), Rounds(1, 1500), group_size=1, group=All(), advantage=PoolMean())
+    found = analyze(policy, [0.0, 0.01], VerifierNoise(rho))
     assert found.expected_samples[0] == pytest.approx(1 / rho, rel=1e-9)
     assert found.kept_false_positives[0] == pytest.approx(1, rel=1e-9)
     assert found.false_share[0] == 1
@@ -152,19 +154,20 @@ def test_a_hopeless_prompt_ends_with_a_false_positive() -> None:
 def test_an_adaptive_rule_amplifies_false_positives_on_hard_prompts() -> None:
     # Four responses keep 4 * 0.01 * 0.99 mistakes. Rounds until balance go on to two positive rewards, or 32
     # responses, and keep both; at a rate of 0.0199 half of them are mistakes.
-    fixed = analyze(Policy.preset("dr-grpo"), 0.01, false_positive=0.01).kept_false_positives
-    adaptive = analyze(BALANCE, 0.01, false_positive=0.01).kept_false_positives
+    verifier = VerifierNoise(false_positive=0.01)
+    fixed = analyze(Policy.preset("dr-grpo"), 0.01, verifier).kept_false_positives
+    adaptive = analyze(BALANCE, 0.01, verifier).kept_false_positives
     assert fixed == pytest.approx(4 * 0.01 * 0.99, rel=1e-12)
     positives = stats.binom.sf([0, 1], 32, 0.0199).sum()
     assert adaptive == pytest.approx(0.01 * 0.99 / 0.0199 * positives, rel=1e-9)
     assert adaptive == pytest.approx(0.302, abs=5e-4)
 
 
-@pytest.mark.parametrize("policy", [BALANCE, Policy(Balance(4), Rounds(1, 16), 4, All(), unbiased(0.25))])
+@pytest.mark.parametrize("policy", [BALANCE, Policy(Balance(4), Rounds(1, 16), 4, All(), Unbiased(0.25))])
 def test_average_over_a_law(policy: Policy) -> None:
     nodes, weights = Beta(2, 3).quadrature(200)
-    pointwise = analyze(policy, nodes, **NOISE)
-    for name, value in analyze_law(policy, Beta(2, 3), **NOISE).items():
+    pointwise = analyze(policy, nodes, NOISE)
+    for name, value in analyze_law(policy, Beta(2, 3), NOISE).items():
         assert value == pytest.approx(weights @ getattr(pointwise, name), rel=1e-11, abs=1e-13), name
 
 
@@ -173,23 +176,24 @@ def test_efficiency_over_a_law_has_no_quadrature_error(rho: float) -> None:
     # The integrand has poles next to [0, 1]; the reference is a quadrature that is much finer.
     prior = Beta(0.5, 1)
     fine = Grid(*prior.quadrature(4000))
-    for pair in ((rho, 0.0), (0.0, rho)):
-        rates: dict[str, float] = dict(zip(("false_positive", "false_negative"), pair, strict=True))
-        found, expected = (gradient_efficiency(BALANCE, law, 1.0, "log", 2.0, **rates) for law in (prior, fine))
+    model = ScoreModel(1.0, "log", 2.0)
+    for verifier in (VerifierNoise(false_positive=rho), VerifierNoise(false_negative=rho)):
+        found, expected = (gradient_efficiency(BALANCE, law, model, verifier) for law in (prior, fine))
         assert found.noise == pytest.approx(expected.noise, rel=1e-11)
         assert found.progress == pytest.approx(expected.progress, rel=1e-11)
         assert found.value == pytest.approx(expected.value, rel=1e-11)
 
 
 def test_noise_costs_efficiency() -> None:
-    values = [gradient_efficiency(BALANCE, Beta(0.5, 1), false_positive=rho).value for rho in (0.0, 0.01, 0.1, 0.5)]
+    verifiers = [VerifierNoise(rho) for rho in (0.0, 0.01, 0.1, 0.5)]
+    values = [gradient_efficiency(BALANCE, Beta(0.5, 1), verifier=verifier).value for verifier in verifiers]
     assert (np.diff(values) < 0).all()
 
 
 @pytest.mark.parametrize(
     ("rates", "message"),
     [
-        ({"false_positive": -0.1}, r"false_positive must be a finite number in \[0, inf\]; got -0\.1"),
+        ({"false_positive": -0.1}, r"false_positive must be a finite number in \[0, inf\); got -0\.1"),
         ({"false_negative": np.nan}, "false_negative must be a finite number.*got nan"),
         ({"false_negative": "0.1"}, "false_negative must be a finite number.*got '0.1'"),
         (
@@ -200,15 +204,8 @@ def test_noise_costs_efficiency() -> None:
     ],
 )
 def test_error_rates_that_are_refused(rates: dict[str, Any], message: str) -> None:
-    calls: list[Any] = [
-        lambda: analyze(BALANCE, 0.5, **rates),
-        lambda: analyze_law(BALANCE, Beta(1, 1), **rates),
-        lambda: induced_objective(BALANCE, 0.5, **rates),
-        lambda: gradient_efficiency(BALANCE, Beta(1, 1), **rates),
-    ]
-    for call in calls:
-        with pytest.raises(InputError, match=message):
-            call()
+    with pytest.raises(InputError, match=message):
+        VerifierNoise(**rates)
 
 
 def test_efficiency_of_plain_sampling_by_hand() -> None:
@@ -219,6 +216,6 @@ def test_efficiency_of_plain_sampling_by_hand() -> None:
     right = p * 0.8 / seen
     nu = (0.5, 3.0)
     expected = seen * (right * ((1 - p) ** 2 + nu[0]) + (1 - right) * (p**2 + nu[1]))
-    found = gradient_efficiency(policy, Grid([p]), nu, false_positive=rho[0], false_negative=rho[1])
+    found = gradient_efficiency(policy, Grid([p]), ScoreModel(nu), VerifierNoise(*rho))
     assert found.noise == pytest.approx(expected, rel=1e-13)
     assert found.progress == pytest.approx(0.7 * (p * (1 - p)) ** 2, rel=1e-13)

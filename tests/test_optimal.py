@@ -12,31 +12,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ada_bandit import (
-    All,
-    Balanced,
-    Beta,
-    Grid,
-    Mixture,
-    Never,
-    Policy,
-    Quota,
-    Rounds,
-    Stages,
-    Uniform,
-    analyze,
-    group_mean,
-    leave_one_out,
-    pool_mean,
-)
-from ada_bandit.advantages import Advantage, group_std, table
-from ada_bandit.efficiency import Efficiency, gradient_efficiency, noise_pair, objective_slope
+from ada_bandit import Beta, Never, Policy, Quota, Rounds, analyze
+from ada_bandit.advantages import Advantage, AdvantageTable, GroupMean, GroupStd, LeaveOneOut, PoolMean
+from ada_bandit.budgets import Stages
+from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.exact import analyze_law
-from ada_bandit.groups import GroupRule, SplitTable
-from ada_bandit.laws import Law
-from ada_bandit.optimal import Solution, bayes_policy, frontier, policy_for_budget, solve
-from ada_bandit.rules import Table
+from ada_bandit.groups import All, Balanced, GroupRule, SplitTable, Uniform
+from ada_bandit.laws import Grid, Law, Mixture
+from ada_bandit.objectives import objective_slope
+from ada_bandit.optimal import Frontier, Problem, ProblemOptions, Solution, bayes_policy, frontier, policy_for_budget
+from ada_bandit.rules import StopTable
+from ada_bandit.score_model import ScoreModel
 from sim.sources import from_curve
 
 Array = npt.NDArray[np.float64]
@@ -47,6 +34,26 @@ ENDS = Grid([0.0, 0.15, 0.6, 1.0], [0.2, 0.4, 0.3, 0.1])
 MIXED = Mixture((Beta(2, 3), ENDS), (0.7, 0.3))
 ONE = Grid([0.3])
 HARD = Grid([0.0, 0.03], [0.5, 0.5])
+
+
+def model_of(options: dict[str, Any]) -> ScoreModel:
+    """Return the score model of options that are those of the model and of the problem together."""
+    return ScoreModel(**{key: options[key] for key in ("noise_ratio", "objective", "update_cost") if key in options})
+
+
+def rest_of(options: dict[str, Any]) -> Any:
+    """Return the options of the problem alone."""
+    return {key: value for key, value in options.items() if key in ProblemOptions.__annotations__}
+
+
+def solve(prior: Law, **options: Any) -> Solution:
+    """Return the solution of a problem."""
+    return Problem(prior, model_of(options), **rest_of(options)).best()
+
+
+def frontier_of(prior: Law, options: dict[str, Any], prices: int = 40) -> Frontier:
+    """Return the frontier of a problem."""
+    return frontier(prior, model_of(options), prices=prices, **rest_of(options))
 
 
 # Values
@@ -66,11 +73,12 @@ HARD = Grid([0.0, 0.03], [0.5, 0.5])
 def test_values_under_a_beta_prior(
     noise_ratio: float, objective: str, samples: int, value: float, expected_samples: float
 ) -> None:
-    best = solve(BETA, objective, noise_ratio, samples)
+    model = ScoreModel(noise_ratio, objective)
+    best = Problem(BETA, model, samples=samples).best()
     assert best.value == pytest.approx(value, abs=1e-9)
     assert best.cost == pytest.approx(expected_samples, abs=1e-9)
     assert best.price == pytest.approx(best.value, rel=1e-13)
-    assert bayes_policy(BETA, objective, noise_ratio, samples) == best.policy
+    assert bayes_policy(BETA, model, samples=samples) == best.policy
 
 
 @pytest.mark.parametrize("prior", [BETA, ENDS, MIXED, ONE, HARD])
@@ -89,20 +97,14 @@ def test_values_under_a_beta_prior(
     ],
 )
 def test_the_returned_tables_are_worth_what_is_said(prior: Law, objective: str, options: dict[str, Any]) -> None:
-    options = {"max_samples": 12} | options
-    best = solve(prior, objective, **options)
-    found = evaluate(best.policy, prior, objective, options)
+    options = {"max_samples": 12, "objective": objective} | options
+    best = solve(prior, **options)
+    found = gradient_efficiency(best.policy, prior, model_of(options))
     assert found.value == pytest.approx(best.value, rel=1e-10)
     assert found.cost == pytest.approx(best.cost, rel=1e-12)
     # With the best advantages progress and noise are the same number, E[R].
     assert found.progress == pytest.approx(best.expected_utility, rel=1e-10)
     assert found.noise == pytest.approx(best.expected_utility, rel=1e-10)
-
-
-def evaluate(policy: Policy, prior: Law, objective: str, options: dict[str, Any]) -> Efficiency:
-    return gradient_efficiency(
-        policy, prior, options.get("noise_ratio", 1.0), objective, options.get("update_cost", 0.0)
-    )
 
 
 # Exhaustive search
@@ -129,7 +131,8 @@ class Brute:
         self.tokens = options.get("mean_response_tokens", (1.0, 1.0))
         size, update_cost = options.get("group_size"), options.get("update_cost", 0.0)
         utility = options.get("utility", "gradient")
-        noise_ratio = noise_pair(options.get("noise_ratio", 1.0))
+        noise_ratio = options.get("noise_ratio", 1.0)
+        noise_ratio = noise_ratio if isinstance(noise_ratio, tuple) else (noise_ratio, noise_ratio)
         self.choices: dict[Cell, list[tuple[float, float]]] = {}
         for pos, neg in itertools.product(range(self.most + 1), repeat=2):
             if not 0 < pos + neg <= self.most or prior.evidence(pos, neg) == 0:
@@ -226,7 +229,7 @@ def test_exhaustive_search_finds_nothing_better(prior: Law, options: dict[str, A
 @pytest.mark.parametrize("options", [option for option in PROBLEMS if option.get("max_samples", 4) > 1], ids=str)
 def test_exhaustive_search_confirms_the_frontier(options: dict[str, Any]) -> None:
     options = {"max_samples": 4} | options
-    found = frontier(BETA, **options, prices=200)
+    found = frontier_of(BETA, options, prices=200)
     brute = Brute(BETA, **options)
     for vertex in found.vertices:
         check_cost(vertex, BETA, options)
@@ -255,7 +258,7 @@ def check_cost(solution: Solution, prior: Law, options: dict[str, Any]) -> None:
         worth += chance * (tables.signal[pos, neg] if isinstance(utility, str) else utility[pos][neg])
     assert solution.cost == pytest.approx(cost, rel=1e-12)
     if isinstance(utility, str) and utility == "gradient":
-        worth = evaluate(solution.policy, prior, options.get("objective", "mean"), options).progress
+        worth = gradient_efficiency(solution.policy, prior, model_of(options)).progress
     assert solution.expected_utility == pytest.approx(worth, rel=1e-10, abs=1e-13)
 
 
@@ -302,7 +305,8 @@ def test_waiting_for_signal_at_one_pass_rate() -> None:
 def test_a_changed_advantage_is_worth_less(
     prior: Law, objective: str, options: dict[str, Any], at: int, change: float
 ) -> None:
-    best = solve(prior, objective, max_samples=5, **options)
+    options = {"objective": objective, "max_samples": 5} | options
+    best = solve(prior, **options)
     tables = best.policy.tables
     entries = [
         (kind, cell)
@@ -313,8 +317,8 @@ def test_a_changed_advantage_is_worth_less(
     kind, cell = entries[at % len(entries)]
     values = [tables.adv_pos.copy(), tables.adv_neg.copy()]
     values[kind][cell] += change * (abs(values[kind][cell]) or 1e-2)
-    changed = Policy(best.policy.rule, best.policy.budget, best.policy.n, best.policy.group, table(*values))
-    assert evaluate(changed, prior, objective, options).value <= best.value * (1 + 1e-12)
+    changed = Policy(best.policy.rule, best.policy.budget, best.policy.n, best.policy.group, AdvantageTable(*values))
+    assert gradient_efficiency(changed, prior, model_of(options)).value <= best.value * (1 + 1e-12)
 
 
 # Nothing lies above the frontier
@@ -342,12 +346,12 @@ def policies(draw: st.DrawFn) -> Policy:
     side = (most + 1, most + 1)
     pos, neg = np.indices(side)
     tables = rng.normal(size=(2, *side)) * (rng.random((2, *side)) < 0.8)
-    signed = table(np.abs(tables[0]), -np.abs(tables[1]))
-    advantages: list[Advantage] = [pool_mean(), group_mean(), group_std(), leave_one_out(), table(*tables), signed]
+    signed = AdvantageTable(np.abs(tables[0]), -np.abs(tables[1]))
+    advantages: list[Advantage] = [PoolMean(), GroupMean(), GroupStd(), LeaveOneOut(), AdvantageTable(*tables), signed]
     split = SplitTable(rng.integers(0, pos + 1), rng.integers(0, neg + 1))
     groups: list[GroupRule] = [All(), Balanced(), Uniform(), split]
     return Policy(
-        draw(st.sampled_from([Never(), Table(rng.random(side) < rng.random())])),
+        draw(st.sampled_from([Never(), StopTable(rng.random(side) < rng.random())])),
         budget,
         draw(st.integers(1, most)),
         draw(st.sampled_from(groups)),
@@ -365,11 +369,12 @@ def test_no_table_policy_lies_above_the_frontier(
     prior: Law, policy: Policy, noise_ratio: float | tuple[float, float], objective: str
 ) -> None:
     most = policy.budget.max_samples
-    found = gradient_efficiency(policy, prior, noise_ratio, objective)
-    best = frontier(prior, objective, noise_ratio, max_samples=most, prices=200)
+    model = ScoreModel(noise_ratio, objective)
+    found = gradient_efficiency(policy, prior, model)
+    best = frontier(prior, model, max_samples=most, prices=200)
     utility = found.progress**2 / found.noise if found.noise > 1e-280 else 0.0
     assert utility <= best.utility_at(found.cost) * (1 + 1e-9) + 1e-15
-    assert found.value <= solve(prior, objective, noise_ratio, max_samples=most).value * (1 + 1e-9) + 1e-15
+    assert found.value <= Problem(prior, model, max_samples=most).best().value * (1 + 1e-9) + 1e-15
 
 
 # The frontier
@@ -388,7 +393,7 @@ def test_no_table_policy_lies_above_the_frontier(
     ids=str,
 )
 def test_the_frontier_is_concave_and_holds_the_optimum(prior: Law, options: dict[str, Any]) -> None:
-    found = frontier(prior, **options)
+    found = frontier_of(prior, options)
     costs, utilities = found.costs, found.utilities
     assert 1 < len(found.vertices) <= 40
     assert (np.diff(costs) > 0).all()
@@ -400,7 +405,7 @@ def test_the_frontier_is_concave_and_holds_the_optimum(prior: Law, options: dict
     best = solve(prior, **options)
     # The ray from the origin to the optimum touches the frontier there and lies above it elsewhere.
     assert (utilities <= best.value * costs * (1 + 1e-12)).all()
-    exact = policy_for_budget(prior, best.cost, **options)
+    exact = policy_for_budget(prior, best.cost, model_of(options), **rest_of(options))
     assert exact.expected_utility == pytest.approx(best.expected_utility, rel=1e-9)
 
 
@@ -416,7 +421,7 @@ def test_a_frontier_of_one_point() -> None:
 
 
 def test_fewer_prices_give_a_coarser_frontier() -> None:
-    fine, coarse = (frontier(BETA, noise_ratio=10.0, prices=prices) for prices in (40, 7))
+    fine, coarse = (frontier(BETA, ScoreModel(10.0), prices=prices) for prices in (40, 7))
     assert len(coarse.vertices) == 7
     assert (coarse.utilities <= fine.utility_at(coarse.costs) * (1 + 1e-9)).all()
     assert len(frontier(BETA, prices=2).vertices) == 2
@@ -429,20 +434,20 @@ def short(samples: int) -> dict[str, Any]:
     return {"objective": "log", "noise_ratio": 10.0, "samples": samples, "max_samples": 16}
 
 
-FINE = {samples: frontier(BETA, **short(samples), prices=400) for samples in (1, 4)}
+FINE = {samples: frontier_of(BETA, short(samples), prices=400) for samples in (1, 4)}
 
 
 @given(share=st.floats(0, 1), samples=st.sampled_from([1, 4]))
 def test_a_budget_is_met_on_the_frontier(share: float, samples: int) -> None:
     options, fine = short(samples), FINE[samples]
     budget = float(fine.costs[0] + share * (fine.costs[-1] - fine.costs[0]))
-    blend = policy_for_budget(BETA, budget, **options)
+    blend = policy_for_budget(BETA, budget, model_of(options), **rest_of(options))
     low, high = (analyze_law(one, BETA)["expected_samples"] for one in (blend.low, blend.high))
     assert 0 <= blend.weight <= 1
     assert (1 - blend.weight) * low + blend.weight * high == pytest.approx(budget, rel=1e-9)
     assert blend.expected_cost == pytest.approx(budget, rel=1e-9)
     assert blend.expected_utility == pytest.approx(float(fine.utility_at(budget)), rel=1e-9)
-    parts = [gradient_efficiency(one, BETA, 10.0, "log").progress for one in (blend.low, blend.high)]
+    parts = [gradient_efficiency(one, BETA, model_of(options)).progress for one in (blend.low, blend.high)]
     assert (1 - blend.weight) * parts[0] + blend.weight * parts[1] == pytest.approx(blend.expected_utility, rel=1e-9)
 
 
@@ -456,9 +461,9 @@ def test_a_budget_out_of_reach_is_told(budget: Any) -> None:
 
 
 def test_more_freedom_is_worth_more() -> None:
-    value = partial(solve, BETA, "log", 10.0)
+    value = partial(solve, BETA, objective="log", noise_ratio=10.0)
     assert value(max_samples=8).value <= value(max_samples=16).value <= value(max_samples=32).value
-    assert value(8).value <= value(4).value <= value(2).value <= value(1).value
+    assert value(samples=8).value <= value(samples=4).value <= value(samples=2).value <= value(samples=1).value
     limits = [value(group_size=size).value for size in (1, 2, 4, 8, 32)]
     assert limits == sorted(limits)
     assert limits[-1] == pytest.approx(value().value, rel=1e-13)
@@ -467,7 +472,7 @@ def test_more_freedom_is_worth_more() -> None:
 
 
 def test_a_group_holds_no_more_than_its_size() -> None:
-    policy = bayes_policy(BETA, noise_ratio=20.0, group_size=3)
+    policy = bayes_policy(BETA, ScoreModel(20.0), group_size=3)
     tables = policy.tables
     pos, neg = np.indices(tables.draws.shape)
     meaningful = pos + neg <= 32
@@ -480,7 +485,7 @@ def test_a_group_holds_no_more_than_its_size() -> None:
 
 
 def test_dear_updates_leave_prompts_out() -> None:
-    tables = bayes_policy(BETA, "log", 1.0, update_cost=100.0).tables
+    tables = bayes_policy(BETA, ScoreModel(1.0, "log", update_cost=100.0)).tables
     keep = tables.keep[tables.exits]
     assert keep.min() == 0
     assert keep.max() > 0
@@ -494,7 +499,7 @@ def test_without_noise_and_with_p_known_one_response_will_do() -> None:
 
 
 def test_a_policy_survives_its_file() -> None:
-    policy = bayes_policy(BETA, noise_ratio=10.0, max_samples=6, group_size=2, update_cost=0.5)
+    policy = bayes_policy(BETA, ScoreModel(10.0, update_cost=0.5), max_samples=6, group_size=2)
     again = Policy.from_toml(policy.to_toml())
     assert again == policy
     assert gradient_efficiency(again, BETA) == gradient_efficiency(policy, BETA)
@@ -524,9 +529,18 @@ def test_a_policy_survives_its_file() -> None:
     ],
 )
 def test_bad_input_is_quoted(options: dict[str, Any], message: str) -> None:
-    for function in (solve, bayes_policy, frontier):
+    for function in (Problem, bayes_policy, frontier):
         with pytest.raises(InputError, match=message):
-            function(BETA, **options)
+            function(BETA, model_of(options), **rest_of(options))
+
+
+def test_unknown_options_and_models_are_told() -> None:
+    functions: list[Any] = [Problem, bayes_policy, frontier]
+    for function in functions:
+        with pytest.raises(InputError, match=r"option of the problem 'max_sample'; did you mean 'max_samples'\?"):
+            function(BETA, max_sample=4)
+        with pytest.raises(InputError, match=r"model must be a ScoreModel, such as .*; got 10\.0"):
+            function(BETA, 10.0)
 
 
 @pytest.mark.parametrize("prices", [1, 0, 2.5])

@@ -1,18 +1,21 @@
 """Compiled tables: literal pictures, and the chance in groups that are split at random."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from ada_bandit.advantages import group_mean, group_std
-from ada_bandit.budgets import Rounds, Stages
+from ada_bandit.advantages import GroupMean, GroupStd
+from ada_bandit.budgets import Budget, Rounds, Stages
 from ada_bandit.errors import InputError
-from ada_bandit.groups import All, Uniform
+from ada_bandit.groups import All, Balanced, GroupRule, Uniform
 from ada_bandit.policy import Policy
-from ada_bandit.rules import Balance, Never, Positive, Quota
-from ada_bandit.tables import class_advantages, draw_lattice
+from ada_bandit.rules import Balance, ExitRule, Never, Positive, Quota
+from ada_bandit.tables import draw_lattice
+from tests.naive_tables import class_advantages, splits
 
 SMALL = Policy(Positive(), Rounds(2, 2), group_size=2)
 
@@ -132,8 +135,9 @@ def test_tables_of_a_small_policy() -> None:
 
 
 def test_tables_can_not_be_written_to() -> None:
-    tables = SMALL.tables
-    for table in (tables.draws, tables.resolved, tables.keep_pos, tables.adv_neg, tables.signal):
+    tables, random = SMALL.tables, replace(SMALL, group=Uniform()).tables
+    parts = (tables.draws, tables.resolved, tables.keep_pos, tables.adv_neg, tables.signal, tables.chance)
+    for table in (*parts, random.chance, random.keep_pos, random.adv_neg):
         with pytest.raises(ValueError, match="read-only"):
             table[0, 0] = 1
 
@@ -148,28 +152,39 @@ def test_advantage_of_a_class_that_is_not_kept_is_zero() -> None:
 
 
 def test_uniform_groups_follow_the_hypergeometric_law() -> None:
-    policy = Policy(Never(), Rounds(9), group_size=4, group=Uniform(), advantage=group_std(eps=0.25))
+    policy = Policy(Never(), Rounds(9), group_size=4, group=Uniform(), advantage=GroupStd(eps=0.25))
     tables = policy.tables
     assert tables.random_split
     for pos, neg in np.argwhere(tables.exits):
         law = stats.hypergeom(pos + neg, pos, 4)
         assert tables.keep[pos, neg] == 4
-        assert tables.keep_pos[pos, neg] == pytest.approx(4 * pos / 9, rel=1e-13)
+        assert tables.mean_keep_pos[pos, neg] == pytest.approx(4 * pos / 9, rel=1e-13)
+        assert tables.mean_keep_neg[pos, neg] == pytest.approx(4 * neg / 9, rel=1e-13)
+        np.testing.assert_allclose(tables.chance[:, pos, neg], law.pmf(np.arange(5)), rtol=1e-12, atol=1e-15)
         assert tables.signal[pos, neg] == pytest.approx(1 - law.pmf(0) - law.pmf(4), abs=1e-13)
         gain = 0.0
         for k in range(1, 4):
             deviation = math.sqrt(k * (4 - k) / 12)
             gain += law.pmf(k) * k * (1 - k / 4) / (deviation + 0.25)
-        assert tables.keep_pos[pos, neg] * tables.adv_pos[pos, neg] == pytest.approx(gain, rel=1e-12, abs=1e-14)
-        assert tables.keep_neg[pos, neg] * tables.adv_neg[pos, neg] == pytest.approx(-gain, rel=1e-12, abs=1e-14)
+            if tables.chance[k, pos, neg]:
+                assert (tables.keep_pos[k, pos, neg], tables.keep_neg[k, pos, neg]) == (k, 4 - k)
+                assert tables.adv_pos[k, pos, neg] == pytest.approx((1 - k / 4) / (deviation + 0.25), rel=1e-12)
+                assert tables.adv_neg[k, pos, neg] == pytest.approx(-k / 4 / (deviation + 0.25), rel=1e-12)
+        assert tables.gain_pos[pos, neg] == pytest.approx(gain, rel=1e-12, abs=1e-14)
+        assert tables.gain_neg[pos, neg] == pytest.approx(-gain, rel=1e-12, abs=1e-14)
+        means = (tables.mean_keep_pos, tables.mean_adv_pos, tables.mean_keep_neg, tables.mean_adv_neg)
+        keep_pos, adv_pos, keep_neg, adv_neg = (table[pos, neg] for table in means)
+        assert keep_pos * adv_pos == pytest.approx(gain, rel=1e-12, abs=1e-14)
+        assert keep_neg * adv_neg == pytest.approx(-gain, rel=1e-12, abs=1e-14)
 
 
-def test_class_advantages_are_those_of_the_tables_where_the_split_is_fixed() -> None:
+def test_advantages_are_those_of_the_rule_where_the_split_is_fixed() -> None:
     for advantage in ("pool_mean", "group_mean", "group_std", "leave_one_out", "unbiased"):
         policy = Policy(Balance(4), Rounds(4, 2), group_size=3, advantage=advantage)  # type: ignore[arg-type]
         tables = policy.tables
         pos, neg = np.nonzero(tables.exits)
-        keep_pos, keep_neg = tables.keep_pos[pos, neg].astype(np.int64), tables.keep_neg[pos, neg].astype(np.int64)
+        keep_pos, keep_neg = tables.keep_pos[pos, neg], tables.keep_neg[pos, neg]
+        assert keep_pos.dtype == keep_neg.dtype == np.int64
         adv_pos, adv_neg = class_advantages(policy, pos, neg, keep_pos, keep_neg)
         kept = keep_pos > 0
         np.testing.assert_array_equal(adv_pos[kept], tables.adv_pos[pos, neg][kept])
@@ -177,20 +192,67 @@ def test_class_advantages_are_those_of_the_tables_where_the_split_is_fixed() -> 
         np.testing.assert_array_equal(adv_neg[kept], tables.adv_neg[pos, neg][kept])
 
 
-def test_class_advantages_of_a_random_split_use_what_was_kept() -> None:
-    policy = Policy(Never(), Rounds(6), group_size=3, group=Uniform(), advantage=group_mean())
+def test_advantages_of_a_random_split_use_what_was_kept() -> None:
+    policy = Policy(Never(), Rounds(6), group_size=3, group=Uniform(), advantage=GroupMean())
+    tables = policy.tables
     pools, kept = np.array([[2, 2], [4, 4]]), np.array([[0, 2], [3, 1]])
-    adv_pos, adv_neg = class_advantages(policy, pools[0], pools[1], kept[0], kept[1])
-    assert adv_pos[1] == pytest.approx(1 / 3)
-    assert adv_neg.tolist() == pytest.approx([0, -2 / 3])
+    ways = (
+        class_advantages(policy, pools[0], pools[1], kept[0], kept[1]),
+        (tables.adv_pos[kept[0], *pools], tables.adv_neg[kept[0], *pools]),
+    )
+    for adv_pos, adv_neg in ways:
+        assert adv_pos[1] == pytest.approx(1 / 3)
+        assert adv_neg.tolist() == pytest.approx([0, -2 / 3])
+
+
+ADVANTAGES = [
+    *("pool_mean", "group_mean", "group_std", "leave_one_out", "max_rl", "pkpo", "ngrpo", "unbiased"),
+    {"name": "max_rl", "pool": True, "power": 0.5},
+    {"name": "advantage_table", "adv_pos": np.arange(64.0).reshape(8, 8), "adv_neg": -np.eye(8)},
+]
+
+
+@pytest.mark.parametrize("advantage", ADVANTAGES, ids=str)
+@pytest.mark.parametrize("group", [Uniform(), Balanced(), All(), All(at_least=5)])
+@pytest.mark.parametrize(("rule", "budget"), [(Balance(4), Stages((3, 2, 2))), (Positive(), Rounds(1, 7))])
+def test_every_split_of_every_exit_is_that_of_the_rules(
+    rule: ExitRule, budget: Budget, group: GroupRule, advantage: Any
+) -> None:
+    policy = Policy(rule, budget, group_size=3, group=group, advantage=advantage)
+    if advantage == "unbiased" and group == All(at_least=5):
+        with pytest.raises(InputError, match="must keep a response of every class"):
+            _ = policy.tables
+        return
+    tables = policy.tables
+    rows = list(tables.splits())
+    assert len(rows) == (4 if group.random_split else 1)
+    for pos, neg in np.argwhere(tables.exits).tolist():
+        found = {
+            (int(row.keep_pos[pos, neg]), int(row.keep_neg[pos, neg])): row for row in rows if row.chance[pos, neg] > 0
+        }
+        expected = list(splits(policy, pos, neg))
+        assert sorted(found) == sorted((k, m) for _, k, m in expected)
+        means = np.zeros(5)
+        for chance, k, m in expected:
+            row = found[k, m]
+            of_pos, of_neg = (
+                float(one[0]) for one in class_advantages(policy, *(np.array([c]) for c in (pos, neg, k, m)))
+            )
+            assert row.chance[pos, neg] == pytest.approx(float(chance), rel=1e-13)
+            assert row.adv_pos[pos, neg] == pytest.approx(of_pos if k else 0, rel=1e-13, abs=1e-15)
+            assert row.adv_neg[pos, neg] == pytest.approx(of_neg if m else 0, rel=1e-13, abs=1e-15)
+            means += float(chance) * np.array([k, m, k * of_pos, m * of_neg, k > 0 < m])
+        parts = (tables.mean_keep_pos, tables.mean_keep_neg, tables.gain_pos, tables.gain_neg, tables.signal)
+        np.testing.assert_allclose([part[pos, neg] for part in parts], means, rtol=1e-12, atol=1e-14)
+        assert tables.keep[pos, neg] == sum(expected[0][1:])
 
 
 def test_uniform_group_of_the_whole_pool_is_the_same_as_all() -> None:
     whole, every = (
-        Policy(Quota(1, 1), Rounds(3, 2), group_size=6, group=group, advantage=group_std()).tables
+        Policy(Quota(1, 1), Rounds(3, 2), group_size=6, group=group, advantage=GroupStd()).tables
         for group in (Uniform(), All())
     )
-    for name in ("draws", "keep", "keep_pos", "keep_neg", "adv_pos", "adv_neg", "signal"):
+    for name in ("draws", "keep", "mean_keep_pos", "mean_keep_neg", "mean_adv_pos", "mean_adv_neg", "signal"):
         inside = np.add(*np.indices((7, 7))) <= 6
         np.testing.assert_allclose(getattr(whole, name)[inside], getattr(every, name)[inside], rtol=1e-13, err_msg=name)
 

@@ -17,23 +17,11 @@ import torch
 from datasets import Dataset, IterableDataset
 from trl import GRPOTrainer
 
-from ada_bandit import (
-    Allocator,
-    Balance,
-    Beta,
-    EmpiricalBayes,
-    Never,
-    PassRateMemory,
-    Policy,
-    Positive,
-    Quota,
-    Rounds,
-    fold_seed,
-    group_std,
-    leave_one_out,
-)
+from ada_bandit import Allocator, Balance, Beta, EmpiricalBayes, Never, PassRateMemory, Policy, Positive, Quota, Rounds
 from ada_bandit.adapters import trl as adapter
+from ada_bandit.advantages import GroupStd, LeaveOneOut
 from ada_bandit.errors import InputError, ProtocolError
+from ada_bandit.uniforms import fold_seed
 from tests.adapters import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -339,7 +327,7 @@ def test_iterable_datasets_keep_their_groups(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     options: dict[str, Any] = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
     policy = Policy.preset("reinforce-ada-est", average=6.0, maximum=8)
-    policy = Policy(policy.rule, policy.budget, 4, advantage=leave_one_out())
+    policy = Policy(policy.rule, policy.budget, 4, advantage=LeaveOneOut())
 
     def run(checkpoint: str | None = None) -> tuple[Any, PassRateMemory]:
         memory = PassRateMemory()
@@ -619,7 +607,7 @@ def test_leaving_out_groups_without_signal_changes_the_denominator(tmp_path: Pat
 def test_equal_rewards_leave_no_residue_to_blow_up(tmp_path: Path) -> None:
     flat = [tiny.Seen(lambda digit, completion: 0.1), tiny.Seen(lambda digit, completion: 0.7)]
     options: dict[str, Any] = {"reward_weights": [0.3, 1.1], "scale_rewards": "group"}
-    scaled = trained(tmp_path, Policy(Never(), Rounds(6), 4, advantage=group_std()), flat, **options)
+    scaled = trained(tmp_path, Policy(Never(), Rounds(6), 4, advantage=GroupStd()), flat, **options)
     assert {row["advantage"] for row in tiny.rows(scaled)} == {0.0}
     left_out = trained(tmp_path, "rloo", flat, **options)
     assert max(abs(row["advantage"]) for row in tiny.rows(left_out)) < 1e-7
@@ -648,10 +636,12 @@ def test_an_empirical_bayes_sampler_learns_while_training_and_is_saved(tmp_path:
 
     whole = run()
     resumed = run(str(tmp_path / "checkpoint-3"))
-    assert resumed.policy.steps == whole.policy.steps == 4
+    assert resumed.steps.steps == whole.steps.steps == 4
     assert tiny.logged(resumed, "ada/responses") == tiny.logged(whole, "ada/responses")
     assert resumed.losses == whole.losses[6:]
-    assert len(resumed.policy.memory) == 16
+    assert len(resumed.steps.memory) == 16
+    # The policy is that of the law as it was learned, and the same after the restart.
+    assert resumed.policy == whole.policy != EmpiricalBayes(Beta(1, 2), samples=2, max_samples=8, group_size=4).policy
 
 
 def test_a_shared_budget_may_leave_prompts_unsampled(tmp_path: Path) -> None:
