@@ -5,7 +5,6 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ada_bandit._lattice import first_part_law, log_factorials, reach
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats

@@ -16,7 +16,8 @@ PACKAGES = ("ada_bandit", "sim", "llm", "paper", "bench", "examples", "tests")
 
 FLOORS = {
     "words": (
-        "_types errors _toml streams _kernels uniforms lattice _parts laws history columns objectives verifier score_model"
+        "_types errors _toml streams _kernels uniforms lattice _parts laws history columns objectives verifier "
+        "score_model"
     ),
     "parts": "rules rule_files budgets shared groups",
     "policy": "sampling gradient fit_weight advantages tables policy",

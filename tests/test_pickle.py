@@ -10,6 +10,7 @@ import pytest
 from ada_bandit import Beta, EmpiricalBayes, Policy, Positive, Rounds, ScoreModel, bayes_policy, exit_rule
 from ada_bandit.advantages import Calibrated
 from ada_bandit.laws import Grid, Mixture
+from ada_bandit.policy import AnyPolicy, Blend
 from ada_bandit.presets import PRESETS
 from ada_bandit.rule_files import load_rules
 from ada_bandit.rules import Posterior
@@ -43,9 +44,9 @@ POLICIES = {
 }
 
 
-def draws(policy: Policy) -> int:
+def draws(policy: AnyPolicy) -> int:
     """Compile a policy: what a worker does first."""
-    return int(policy.tables.draws.sum())
+    return sum(int(part.tables.draws.sum()) for _, part in policy.parts)
 
 
 def same(one: Tables, other: Tables) -> bool:
@@ -64,6 +65,13 @@ def test_a_pickled_policy_is_the_same(name: str, compiled: bool) -> None:
     assert again.label == policy.label
     assert same(again.tables, policy.tables)
     assert not again.tables.draws.flags.writeable
+
+
+def test_a_pickled_blend_is_the_same() -> None:
+    blend = Blend(Policy.preset("bayes", max_samples=8), Policy.preset("bayes", max_samples=8, noise_ratio=5.0), 0.25)
+    again = pickle.loads(pickle.dumps(blend))  # noqa: S301 - our own bytes
+    assert again == blend
+    assert draws(again) == draws(blend)
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -108,9 +108,9 @@ def test_users_rule_by_name_and_in_toml(tmp_path: Path, rules: Path, capsys: pyt
     )  # fmt: skip
     plain, strict, mine = read_policies(["streak", "streak:length=2,strict=true", str(toml)], [rules])
     assert (plain.budget, plain.n, plain.label) == (Rounds(8, 4), 4, "streak")
-    assert plain.rule.to_dict() == {"name": "streak"}
-    assert strict.rule.to_dict() == {"name": "streak", "length": 2, "strict": True}
-    assert mine.rule.to_dict() == {"name": "streak", "length": 2}
+    assert plain.to_dict()["rule"] == {"name": "streak"}
+    assert strict.to_dict()["rule"] == {"name": "streak", "length": 2, "strict": True}
+    assert mine.to_dict()["rule"] == {"name": "streak", "length": 2}
     assert capsys.readouterr().out == ""
     assert not (tmp_path / "__pycache__").exists()
 

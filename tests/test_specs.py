@@ -1,6 +1,8 @@
 """The one reader of policies, and what it says of those it can't read."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,7 @@ from ada_bandit import EmpiricalBayes, PassRateMemory, Policy, Rounds
 from ada_bandit.errors import InputError
 from ada_bandit.presets import PRESETS
 from ada_bandit.rule_files import load_rules
-from ada_bandit.rules import Positive
+from ada_bandit.rules import Positive, UserRule
 from ada_bandit.specs import read_policies, read_policy
 from ada_bandit.step_specs import read_step_policy
 from ada_bandit.steps import FixedPolicy
@@ -26,6 +28,13 @@ def any_three(pos, neg):
 """
 
 
+def single(spec: Any, rules: Mapping[str, UserRule] | None = None, group_size: int | None = None) -> Policy:
+    """Read a policy that is no blend."""
+    policy = read_policy(spec, rules, group_size)
+    assert isinstance(policy, Policy)
+    return policy
+
+
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
     file = tmp_path / "my_rules.py"
@@ -35,46 +44,46 @@ def rules(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_by_name(name: str) -> None:
-    assert read_policy(name) == Policy.preset(name)
-    assert read_policy({"preset": name}) == Policy.preset(name)
-    assert read_policy(name).label == name
+    assert single(name) == Policy.preset(name)
+    assert single({"preset": name}) == Policy.preset(name)
+    assert single(name).label == name
 
 
 def test_options_of_a_preset() -> None:
-    policy = read_policy("reinforce-ada-pos:samples=4,rounds=2,group_size=8")
+    policy = single("reinforce-ada-pos:samples=4,rounds=2,group_size=8")
     assert policy == Policy(Positive(1), Rounds(4, 2), 8)
-    assert policy == read_policy({"preset": "reinforce-ada-pos", "samples": 4, "rounds": 2, "group_size": 8})
-    assert read_policy("reinforce-ada-seq:inverse_rate=true").advantage.name == "max_rl"
+    assert policy == single({"preset": "reinforce-ada-pos", "samples": 4, "rounds": 2, "group_size": 8})
+    assert single("reinforce-ada-seq:inverse_rate=true").advantage.name == "max_rl"
 
 
 def test_the_group_size_of_a_trainer_is_taken_where_none_is_stated(rules: Path) -> None:
-    assert read_policy("grpo", group_size=16).n == 16
-    assert read_policy("grpo", group_size=16).label == "grpo"
-    assert read_policy("grpo:group_size=2", group_size=16).n == 2
-    assert read_policy(f"{rules}:mixed", group_size=8).n == 8
+    assert single("grpo", group_size=16).n == 16
+    assert single("grpo", group_size=16).label == "grpo"
+    assert single("grpo:group_size=2", group_size=16).n == 2
+    assert single(f"{rules}:mixed", group_size=8).n == 8
     # SPEED keeps whole pools: its sizes are its own.
-    assert read_policy("speed", group_size=16).n == 24
+    assert single("speed", group_size=16).n == 24
 
 
 def test_a_policy_file(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(Policy(Positive(2), Rounds(4, 4), 4).to_toml(), encoding="utf-8")
     for spec in (str(file), file, {"file": str(file)}):
-        policy = read_policy(spec)
+        policy = single(spec)
         assert policy == Policy(Positive(2), Rounds(4, 4), 4)
         assert policy.label == "own"
 
 
 def test_a_rule_of_a_python_file(rules: Path) -> None:
-    policy = read_policy(f"{rules}:mixed")
+    policy = single(f"{rules}:mixed")
     assert (policy.budget, policy.n, policy.label) == (Rounds(8, 4), 4, "mixed")
     assert policy.tables.resolved[1, 1]
-    other = read_policy(f"{rules}:mixed,least=2,rounds=2,samples=16")
+    other = single(f"{rules}:mixed,least=2,rounds=2,samples=16")
     assert other.budget == Rounds(16, 2)
     assert not other.tables.resolved[1, 1]
     assert other.tables.resolved[2, 2]
     known = load_rules([rules])
-    assert read_policy("mixed:least=2,rounds=2,samples=16", known) == other
+    assert single("mixed:least=2,rounds=2,samples=16", known) == other
     assert read_policies(["mixed", "any_three"], [rules])[0] == policy
 
 
@@ -83,9 +92,9 @@ def test_a_policy_file_may_name_a_rule_that_was_loaded(rules: Path, tmp_path: Pa
     policy = Policy(known["mixed"].with_options(least=3) | ~known["any_three"], Rounds(2, 4), 4)
     file = tmp_path / "own.toml"
     file.write_text(policy.to_toml(), encoding="utf-8")
-    assert read_policy(file, known) == policy
+    assert single(file, known) == policy
     with pytest.raises(InputError, match="a rule of your own needs --rules"):
-        read_policy(file)
+        single(file)
 
 
 def test_what_a_run_is_driven_by() -> None:
@@ -139,7 +148,7 @@ def test_mistakes_in_rules_files(rules: Path, tmp_path: Path) -> None:
         f"{rules}:mixed,least": "options are written",
     }.items():
         with pytest.raises(InputError, match=message):
-            read_policy(spec)
+            single(spec)
     other = tmp_path / "other.py"
     other.write_text(RULES.replace("least=1", "least=2"), encoding="utf-8")
     with pytest.raises(InputError, match=r"the rule 'mixed' of .*other.py' has the name of a rule of another file"):
@@ -159,7 +168,7 @@ def test_a_faulty_rule_is_told_when_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(RULES.replace("(pos >= least) & (neg >= least)", "pos >= 1 and neg >= 1"))
     with pytest.raises(InputError, match=r"its exit rule raised ValueError: .*write it elementwise in \(pos, neg\)"):
-        read_policy(f"{file}:mixed")
+        single(f"{file}:mixed")
 
 
 def test_options_of_a_learned_policy_are_checked() -> None:

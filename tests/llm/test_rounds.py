@@ -40,6 +40,7 @@ def test_sim_and_llm_take_the_same_responses_groups_and_advantages_from_one_file
     file.write_text(Policy.preset(preset).to_toml(), encoding="utf-8")
     simulated, trained = read_policy(str(file)), read_step_policy(str(file)).policy
     assert isinstance(trained, Policy)
+    assert isinstance(simulated, Policy)
     exits = simulate(simulated, RATES, seed=SEED)
     step, groups = take(trained, CoinTask(RATES, SEED))
     np.testing.assert_array_equal(groups.pos, exits.pos)
