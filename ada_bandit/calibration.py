@@ -95,7 +95,8 @@ def calibrate(
 
     Examples
     --------
-    >>> from ada_bandit import Beta, Policy, calibrate
+    >>> from ada_bandit import Beta, Policy
+    >>> from ada_bandit.calibration import calibrate
     >>> calibration = calibrate(Policy.preset("reinforce-ada-balance"), "mean", Beta(1, 1))
     >>> calibration.exact, round(calibration.second_moment, 4)
     (True, 0.5751)

@@ -118,7 +118,8 @@ def compare_estimators(
 
     Examples
     --------
-    >>> from ada_bandit import Policy, compare_estimators
+    >>> from ada_bandit import Policy
+    >>> from ada_bandit.estimators import compare_estimators
     >>> comparison = compare_estimators(Policy.preset("reinforce-ada-balance"), [0.2])
     >>> for name, errors in comparison.estimators.items():
     ...     print(f"{name:15} {errors.mse[0]:.4f} {errors.gradient_weight[0]:.3f} {errors.gradient_variance[0]:.3f}")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from inspect import signature
-from types import MappingProxyType
 from typing import Any, TypeAlias, get_args
 
 from ada_bandit._toml import toml_key, toml_value
@@ -16,22 +14,19 @@ from ada_bandit.advantages import Advantage, PoolMean, advantage_from_dict
 from ada_bandit.budgets import BatchBudget, Budget
 from ada_bandit.errors import InputError, check_count, check_number, preview, unknown_name
 from ada_bandit.groups import All, Balanced, GroupRule, group_from_dict
+from ada_bandit.presets import PRESETS
 from ada_bandit.rules import ExitRule, UserRule, rule_from_dict
 from ada_bandit.sampling import SamplingTables, compile_sampling
 from ada_bandit.shared import budget_from_dict
 from ada_bandit.tables import NoSignal, Tables, compile_tables
 
 __all__ = [
-    "COMMON",
-    "PRESETS",
     "AnyPolicy",
     "Blend",
     "Policy",
-    "Preset",
     "check_is_policy",
     "check_together",
     "policy_from_toml",
-    "register",
 ]
 
 
@@ -155,7 +150,7 @@ class Policy:
         """
         if name not in PRESETS:
             raise unknown_name("preset", name, PRESETS)
-        return PRESETS[name].policy(**options)
+        return cls(**PRESETS[name].parts(**options))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the policy as plain values, read back by `from_dict`."""
@@ -344,7 +339,7 @@ def check_together(policies: Sequence[Policy]) -> None:
         for what, ours, theirs in (
             ("budget", first.budget, each.budget),
             ("group_size", first.n, each.n),
-            ("kind of split", first.group.random_split, each.group.random_split),
+            ("kind of split", _split(first), _split(each)),
             ("advantage", _reward_advantage(first), _reward_advantage(each)),
             ("threshold", first.threshold, each.threshold),
             ("no_signal", first.no_signal, each.no_signal),
@@ -352,6 +347,10 @@ def check_together(policies: Sequence[Policy]) -> None:
             if ours != theirs:
                 msg = f"policies of one step must share their {what}; got {preview(ours)} and {preview(theirs)}"
                 raise InputError(msg)
+
+
+def _split(policy: Policy) -> str:
+    return "random" if policy.group.random_split else "fixed"
 
 
 def _reward_advantage(policy: Policy) -> object:
@@ -365,69 +364,3 @@ def check_is_policy(policy: Policy) -> Policy:
         msg = f"policy must be a Policy; got {preview(policy)}. For a preset use Policy.preset({str(policy)[:40]!r})"
         raise InputError(msg)
     return policy
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A published method."""
-
-    name: str
-    """The name by which `Policy.preset` knows it."""
-    build: Callable[..., Policy]
-    """Makes the policy from keyword options."""
-    formula: str
-    """What it does, in one line."""
-    source: str
-    """Its arXiv number, or where else it stands."""
-    read: str
-    """What the preset was written from: public code, paper text, or secondary text."""
-    exact: bool = True
-    """Whether its draws are a table, so that `analyze` applies; else it is simulated."""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keyword options of its own and their defaults; `COMMON` ones come on top."""
-        return {key: option.default for key, option in signature(self.build).parameters.items()}
-
-    def policy(self, **options: float | str) -> Policy:
-        """Return the policy under its name, with options that differ from the defaults after it.
-
-        Raises
-        ------
-        InputError
-            For an unknown option (the nearest one is suggested), or a value that can't be used.
-        """
-        own = self.options
-        for key in options:
-            if key not in own and key not in COMMON:
-                raise unknown_name(f"option of the preset {self.name!r}", key, (*own, *COMMON))
-        policy = self.build(**{key: value for key, value in options.items() if key in own})
-        changes: dict[str, Any] = {key: options[key] for key in ("no_signal", "threshold") if key in options}
-        if "replace" in options:
-            changes["budget"] = policy.budget.with_replacement(options["replace"])  # type: ignore[arg-type]
-        suffix = ", ".join(f"{key}={value}" for key, value in options.items())
-        return replace(policy, **changes, name=f"{self.name}:{suffix}" if suffix else self.name)
-
-
-COMMON: Mapping[str, Any] = MappingProxyType({"no_signal": "mask", "replace": 0.0, "threshold": 0.5})
-"""Options that every preset takes, by the kind of their values: those of `Policy`, and `Budget.replace`."""
-
-
-_PRESETS: dict[str, Preset] = {}
-PRESETS: Mapping[str, Preset] = MappingProxyType(_PRESETS)
-"""The published methods by name; `ada_bandit.presets` registers them when the package is imported."""
-
-
-def register(*presets: Preset) -> None:
-    """Make presets known by their names.
-
-    Raises
-    ------
-    InputError
-        If a name is taken.
-    """
-    for preset in presets:
-        if preset.name in _PRESETS:
-            msg = f"there is a preset {preset.name!r} already; give this one another name"
-            raise InputError(msg)
-        _PRESETS[preset.name] = preset

@@ -1,4 +1,4 @@
-"""Published methods as policies, by name: what `Policy.preset` knows.
+"""Published methods by name, as the parts of policies: what `ada_bandit.policy.Policy.preset` knows.
 
 A preset is exact where its draws are a table, and simulated where a budget is shared by the
 batch. Sizes are defaults that make methods comparable, unless a method names its own; all of
@@ -7,59 +7,116 @@ them are options.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import signature
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
 from ada_bandit.advantages import NGRPO, PKPO, Advantage, GroupMean, GroupStd, LeaveOneOut, MaxRL, PoolMean
-from ada_bandit.budgets import Rounds, Stages
-from ada_bandit.errors import InputError, check_count
+from ada_bandit.budgets import Budget, Rounds, Stages
+from ada_bandit.errors import InputError, check_count, unknown_name
 from ada_bandit.groups import All
 from ada_bandit.laws import Beta
-from ada_bandit.optimal import bayes_policy
-from ada_bandit.policy import PRESETS, Policy, Preset, register
-from ada_bandit.rules import Balance, MeanBetween, Never, Positive, Quota
+from ada_bandit.rules import Balance, ExitRule, MeanBetween, Never, Positive, Quota
 from ada_bandit.score_model import ScoreModel
 from ada_bandit.shared import GVM, VIP, Est, Greso, Knapsack, Mopps, Neyman, Refill
+from ada_bandit.stopping import StoppingProblem
 
-__all__ = ["PRESETS", "Preset", "preset_names", "presets_table"]
+__all__ = ["COMMON", "PRESETS", "Parts", "Preset", "preset_names", "presets_table"]
+
+Parts: TypeAlias = dict[str, Any]
+"""The parts of a policy by name, as `ada_bandit.policy.Policy` takes them."""
+
+COMMON: Mapping[str, Any] = MappingProxyType({"no_signal": "mask", "replace": 0.0, "threshold": 0.5})
+"""Options that every preset takes, by the kind of their values: those of `Policy`, and `Budget.replace`."""
 
 
-def _once(group_size: int, advantage: Advantage) -> Policy:
+@dataclass(frozen=True)
+class Preset:
+    """A published method."""
+
+    name: str
+    """The name by which `Policy.preset` knows it."""
+    build: Callable[..., Parts]
+    """Makes the parts of the policy from keyword options."""
+    formula: str
+    """What it does, in one line."""
+    source: str
+    """Its arXiv number, or where else it stands."""
+    read: str
+    """What the preset was written from: public code, paper text, or secondary text."""
+    exact: bool = True
+    """Whether its draws are a table, so that `analyze` applies; else it is simulated."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword options of its own and their defaults; `COMMON` ones come on top."""
+        return {key: option.default for key, option in signature(self.build).parameters.items()}
+
+    def parts(self, **options: float | str) -> Parts:
+        """Return the policy's parts, its name included: the preset's, with options that differ from the defaults.
+
+        Raises
+        ------
+        InputError
+            For an unknown option (the nearest one is suggested), or a value that can't be used.
+        """
+        own = self.options
+        for key in options:
+            if key not in own and key not in COMMON:
+                raise unknown_name(f"option of the preset {self.name!r}", key, (*own, *COMMON))
+        parts = self.build(**{key: value for key, value in options.items() if key in own})
+        parts |= {key: options[key] for key in ("no_signal", "threshold") if key in options}
+        if "replace" in options:
+            parts["budget"] = parts["budget"].with_replacement(options["replace"])
+        suffix = ", ".join(f"{key}={value}" for key, value in options.items())
+        return parts | {"name": f"{self.name}:{suffix}" if suffix else self.name}
+
+
+def _parts(rule: ExitRule, budget: Budget, group_size: int | None = None, **others: Any) -> Parts:
+    return {"rule": rule, "budget": budget, "group_size": group_size} | others
+
+
+def _once(group_size: int, advantage: Advantage) -> Parts:
     """Take one round of n responses and keep them all."""
     size = check_count("group_size", group_size)
-    return Policy(Never(), Rounds(size), size, All(), advantage)
+    return _parts(Never(), Rounds(size), size, group=All(), advantage=advantage)
 
 
-def _grpo(group_size: int = 4) -> Policy:
+def _grpo(group_size: int = 4) -> Parts:
     return _once(group_size, GroupStd())
 
 
-def _dr_grpo(group_size: int = 4) -> Policy:
+def _dr_grpo(group_size: int = 4) -> Parts:
     return _once(group_size, GroupMean())
 
 
-def _rloo(group_size: int = 4) -> Policy:
+def _rloo(group_size: int = 4) -> Parts:
     return _once(group_size, LeaveOneOut())
 
 
-def _maxrl(group_size: int = 4, eps: float = 1e-6) -> Policy:
+def _maxrl(group_size: int = 4, eps: float = 1e-6) -> Parts:
     return _once(group_size, MaxRL(eps=eps))
 
 
-def _pkpo(group_size: int = 4, k: int = 2) -> Policy:
+def _pkpo(group_size: int = 4, k: int = 2) -> Parts:
     if check_count("k", k) > check_count("group_size", group_size):
         msg = f"k must not exceed group_size, as pass@k is read off the group; got k = {k}, group_size = {group_size}"
         raise InputError(msg)
     return _once(group_size, PKPO(k))
 
 
-def _ngrpo(group_size: int = 4) -> Policy:
+def _ngrpo(group_size: int = 4) -> Parts:
     return _once(group_size, NGRPO())
 
 
-def _pos(samples: int = 8, rounds: int = 4, group_size: int = 4) -> Policy:
-    return Policy(Positive(1), Rounds(samples, rounds), group_size)
+def _pos(samples: int = 8, rounds: int = 4, group_size: int = 4) -> Parts:
+    return _parts(Positive(1), Rounds(samples, rounds), group_size)
 
 
-def _balance(samples: int = 8, rounds: int = 4, group_size: int = 4) -> Policy:
-    return Policy(Balance(group_size), Rounds(samples, rounds), group_size)
+def _balance(samples: int = 8, rounds: int = 4, group_size: int = 4) -> Parts:
+    return _parts(Balance(group_size), Rounds(samples, rounds), group_size)
 
 
 def _seq(
@@ -69,33 +126,33 @@ def _seq(
     negatives: int = 8,
     group_size: int = 16,
     inverse_rate: bool = False,
-) -> Policy:
+) -> Parts:
     if not isinstance(inverse_rate, bool):
         msg = f"inverse_rate must be true or false; got {inverse_rate!r}"
         raise InputError(msg)
     advantage: Advantage = MaxRL(pool=True) if inverse_rate else PoolMean()
-    return Policy(Quota(positives, negatives), Rounds(samples, rounds), group_size, advantage=advantage)
+    return _parts(Quota(positives, negatives), Rounds(samples, rounds), group_size, advantage=advantage)
 
 
-def _pods(samples: int = 16, group_size: int = 4) -> Policy:
-    return Policy(Never(), Rounds(samples), group_size, advantage=GroupStd())
+def _pods(samples: int = 16, group_size: int = 4) -> Parts:
+    return _parts(Never(), Rounds(samples), group_size, advantage=GroupStd())
 
 
-def _speed(screening: int = 8, more: int = 16, advantage: str = "leave_one_out") -> Policy:
+def _speed(screening: int = 8, more: int = 16, advantage: str = "leave_one_out") -> Parts:
     # One class alone has advantage 0, so what is screened out adds nothing to the update.
-    return Policy(
+    return _parts(
         ~Quota(1, 1),
         Stages((screening, more)),
         group=All(),
-        advantage=advantage,  # type: ignore[arg-type]
+        advantage=advantage,
         no_signal="leave_out",
     )
 
 
-def _pilot_commit(pilot: int = 32, commit: int = 96, low: float = 0.125, high: float = 0.75) -> Policy:
+def _pilot_commit(pilot: int = 32, commit: int = 96, low: float = 0.125, high: float = 0.75) -> Parts:
     budget = Stages((pilot, commit))
     # A pool that went on has more than the pilot's responses, also where some, though not most, got no score.
-    return Policy(~MeanBetween(low, high), budget, group=All(at_least=pilot + 1), advantage=GroupStd())
+    return _parts(~MeanBetween(low, high), budget, group=All(at_least=pilot + 1), advantage=GroupStd())
 
 
 def _bayes(
@@ -104,17 +161,18 @@ def _bayes(
     max_samples: int = 32,
     objective: str = "mean",
     update_cost: float = 0.0,
-) -> Policy:
+) -> Parts:
     model = ScoreModel(noise_ratio, objective, update_cost)
-    return bayes_policy(Beta(1, 1), model, samples=samples, max_samples=max_samples)
+    problem = StoppingProblem(Beta(1, 1), model, samples=samples, max_samples=max_samples)
+    return problem.parts_at(problem.best_price())[0]
 
 
 # What is shared by a batch. `Quota(1, 1)` decides nothing there: it lets a group with signal count as resolved.
 
 
-def _dapo(group_size: int = 16, wanted: int = 128, rounds: int = 10) -> Policy:
+def _dapo(group_size: int = 16, wanted: int = 128, rounds: int = 10) -> Parts:
     budget = Refill(wanted, group_size, rounds)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=GroupStd(), no_signal="leave_out")
+    return _parts(Quota(1, 1), budget, group=All(), advantage=GroupStd(), no_signal="leave_out")
 
 
 def _greso(
@@ -124,13 +182,13 @@ def _greso(
     easy: float = 0.5,
     hard: float = 0.5,
     least: float = 0.01,
-) -> Policy:
+) -> Parts:
     budget = Greso(wanted, group_size, rounds, easy, hard, least)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=GroupStd(), no_signal="leave_out")
+    return _parts(Quota(1, 1), budget, group=All(), advantage=GroupStd(), no_signal="leave_out")
 
 
-def _mopps(group_size: int = 8, wanted: int = 128, target: float = 0.5) -> Policy:
-    return Policy(Quota(1, 1), Mopps(wanted, group_size, target), group=All(), advantage=GroupStd())
+def _mopps(group_size: int = 8, wanted: int = 128, target: float = 0.5) -> Parts:
+    return _parts(Quota(1, 1), Mopps(wanted, group_size, target), group=All(), advantage=GroupStd())
 
 
 def _gvm(
@@ -140,164 +198,170 @@ def _gvm(
     pilot: int = 4,
     alpha: float = 1e-3,
     beta: float = 2.0,
-) -> Policy:
+) -> Parts:
     budget = GVM(average, maximum, minimum, pilot, alpha=alpha, beta=beta)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=LeaveOneOut())
+    return _parts(Quota(1, 1), budget, group=All(), advantage=LeaveOneOut())
 
 
-def _cures(average: float = 8.0, maximum: int = 32, minimum: int = 2, pilot: int = 0) -> Policy:
+def _cures(average: float = 8.0, maximum: int = 32, minimum: int = 2, pilot: int = 0) -> Parts:
     budget = Neyman(average, maximum, minimum, pilot)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=LeaveOneOut())
+    return _parts(Quota(1, 1), budget, group=All(), advantage=LeaveOneOut())
 
 
-def _knapsack(average: float = 8.0, maximum: int = 128, minimum: int = 2, pilot: int = 0) -> Policy:
+def _knapsack(average: float = 8.0, maximum: int = 128, minimum: int = 2, pilot: int = 0) -> Parts:
     budget = Knapsack(average, maximum, minimum, pilot)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=GroupStd())
+    return _parts(Quota(1, 1), budget, group=All(), advantage=GroupStd())
 
 
 def _vip(
     average: float = 8.0, maximum: int = 32, minimum: int = 3, pilot: int = 0, baseline: str = "leave_one_out"
-) -> Policy:
+) -> Parts:
     budget = VIP(average, maximum, minimum, pilot, baseline=baseline)  # type: ignore[arg-type]
-    return Policy(Quota(1, 1), budget, group=All(), advantage=baseline)  # type: ignore[arg-type]
+    return _parts(Quota(1, 1), budget, group=All(), advantage=baseline)
 
 
 def _est(
     average: float = 8.0, maximum: int = 32, minimum: int = 1, pilot: int = 0, power: float = 0.5, eps: float = 1e-3
-) -> Policy:
+) -> Parts:
     budget = Est(average, maximum, minimum, pilot, power=power, eps=eps)
-    return Policy(Quota(1, 1), budget, group=All(), advantage=MaxRL(power=0.5, eps=eps))
+    return _parts(Quota(1, 1), budget, group=All(), advantage=MaxRL(power=0.5, eps=eps))
 
 
 _CODE, _PAPER, _SECONDARY = "public code", "paper text", "secondary text"
 
-register(
-    Preset("grpo", _grpo, "n responses; (r - mean) / (std + eps)", "2402.03300", _CODE),
-    Preset("dr-grpo", _dr_grpo, "n responses; r - mean", "2503.20783", _SECONDARY),
-    Preset("rloo", _rloo, "n responses; r - mean of the others", "2402.14740", _CODE),
-    Preset(
-        "reinforce-ada-pos",
-        _pos,
-        "rounds of M until one is correct, at most R; balanced group of n; r - pool mean",
-        "2510.04996 v2",
-        f"{_PAPER} and {_CODE}",
-    ),
-    Preset(
-        "reinforce-ada-balance",
-        _balance,
-        "rounds of M until a balanced group of n is full, at most R; r - pool mean",
-        "2510.04996 v2",
-        f"{_PAPER} and {_CODE}",
-    ),
-    Preset(
-        "reinforce-ada-seq",
-        _seq,
-        "rounds of M until K_pos correct and K_neg incorrect, at most R; balanced group of n; r - pool mean",
-        "2510.04996 v3",
-        _PAPER,
-    ),
-    Preset(
-        "reinforce-ada-est",
-        _est,
-        "n_i in proportion to 1 / sqrt(p_i + eps), p_i from the memory; (r - mean) / sqrt(mean + eps)",
-        "2510.04996 v3",
-        f"{_PAPER} and {_CODE}",
-        exact=False,
-    ),
-    Preset("maxrl", _maxrl, "n responses; (r - mean) / (mean + eps)", "2602.02710", _CODE),
-    Preset(
-        "pkpo",
-        _pkpo,
-        "n responses, c correct; r C(n-c, k-1) / C(n-1, k-1), less the mean of the others",
-        "2505.15201",
-        f"{_CODE}, that of MaxRL",
-    ),
-    Preset("ngrpo", _ngrpo, "grpo with one more reward of 1 in mean and deviation", "2509.18851", _SECONDARY),
-    Preset(
-        "pods",
-        _pods,
-        "N responses; the balanced group of m, which has the largest variance; grpo within it",
-        "2504.13818",
-        _CODE,
-    ),
-    Preset(
-        "speed",
-        _speed,
-        "N_init responses; N_cont more where both classes came up; all kept; r - mean of the others",
-        "2506.09016",
-        _CODE,
-    ),
-    Preset(
-        "pilot-commit",
-        _pilot_commit,
-        "a pilot; where low <= pool mean <= high, commit more and keep all, else keep nothing; grpo",
-        "2605.26606",
-        _CODE,
-    ),
-    Preset(
-        "dapo",
-        _dapo,
-        "n responses of one prompt after the other until the batch has its groups with signal; grpo",
-        "2503.14476",
-        _CODE,
-        exact=False,
-    ),
-    Preset(
-        "greso",
-        _greso,
-        "dapo; a prompt that was z times in a row all correct (wrong) enters with chance max(base^z, least)",
-        "2506.02177",
-        _CODE,
-        exact=False,
-    ),
-    Preset(
-        "mopps",
-        _mopps,
-        "n responses of the prompts whose rate, drawn from its posterior, is closest to 1/2; grpo",
-        "2507.04632",
-        _CODE,
-        exact=False,
-    ),
-    Preset(
-        "gvm",
-        _gvm,
-        "a pilot; n_i in proportion to 1 / sqrt(p_i + alpha p_i^(1-beta)); r - mean of the others",
-        "2505.02391",
-        _CODE,
-        exact=False,
-    ),
-    Preset(
-        "cures",
-        _cures,
-        "n_i in proportion to sqrt(p_i q_i); r - mean of the others",
-        "2510.01037",
-        _CODE,
-        exact=False,
-    ),
-    Preset(
-        "knapsack",
-        _knapsack,
-        "largest sum of (1 - p_i^n_i - q_i^n_i) p_i q_i^2; grpo",
-        "2509.25849",
-        _CODE,
-        exact=False,
-    ),
-    Preset(
-        "vip",
-        _vip,
-        "smallest sum of the gradients' variances p_i q_i / (n_i - 1); r - mean of the others",
-        "2602.01601",
-        _SECONDARY,
-        exact=False,
-    ),
-    Preset(
-        "bayes",
-        _bayes,
-        "the largest gradient efficiency under p ~ Beta(1, 1): draws and advantages by cell",
-        "`ada_bandit.optimal`",
-        "ours",
-    ),
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        preset.name: preset
+        for preset in (
+            Preset("grpo", _grpo, "n responses; (r - mean) / (std + eps)", "2402.03300", _CODE),
+            Preset("dr-grpo", _dr_grpo, "n responses; r - mean", "2503.20783", _SECONDARY),
+            Preset("rloo", _rloo, "n responses; r - mean of the others", "2402.14740", _CODE),
+            Preset(
+                "reinforce-ada-pos",
+                _pos,
+                "rounds of M until one is correct, at most R; balanced group of n; r - pool mean",
+                "2510.04996 v2",
+                f"{_PAPER} and {_CODE}",
+            ),
+            Preset(
+                "reinforce-ada-balance",
+                _balance,
+                "rounds of M until a balanced group of n is full, at most R; r - pool mean",
+                "2510.04996 v2",
+                f"{_PAPER} and {_CODE}",
+            ),
+            Preset(
+                "reinforce-ada-seq",
+                _seq,
+                "rounds of M until K_pos correct and K_neg incorrect, at most R; balanced group of n; r - pool mean",
+                "2510.04996 v3",
+                _PAPER,
+            ),
+            Preset(
+                "reinforce-ada-est",
+                _est,
+                "n_i in proportion to 1 / sqrt(p_i + eps), p_i from the memory; (r - mean) / sqrt(mean + eps)",
+                "2510.04996 v3",
+                f"{_PAPER} and {_CODE}",
+                exact=False,
+            ),
+            Preset("maxrl", _maxrl, "n responses; (r - mean) / (mean + eps)", "2602.02710", _CODE),
+            Preset(
+                "pkpo",
+                _pkpo,
+                "n responses, c correct; r C(n-c, k-1) / C(n-1, k-1), less the mean of the others",
+                "2505.15201",
+                f"{_CODE}, that of MaxRL",
+            ),
+            Preset("ngrpo", _ngrpo, "grpo with one more reward of 1 in mean and deviation", "2509.18851", _SECONDARY),
+            Preset(
+                "pods",
+                _pods,
+                "N responses; the balanced group of m, which has the largest variance; grpo within it",
+                "2504.13818",
+                _CODE,
+            ),
+            Preset(
+                "speed",
+                _speed,
+                "N_init responses; N_cont more where both classes came up; all kept; r - mean of the others",
+                "2506.09016",
+                _CODE,
+            ),
+            Preset(
+                "pilot-commit",
+                _pilot_commit,
+                "a pilot; where low <= pool mean <= high, commit more and keep all, else keep nothing; grpo",
+                "2605.26606",
+                _CODE,
+            ),
+            Preset(
+                "dapo",
+                _dapo,
+                "n responses of one prompt after the other until the batch has its groups with signal; grpo",
+                "2503.14476",
+                _CODE,
+                exact=False,
+            ),
+            Preset(
+                "greso",
+                _greso,
+                "dapo; a prompt that was z times in a row all correct (wrong) enters with chance max(base^z, least)",
+                "2506.02177",
+                _CODE,
+                exact=False,
+            ),
+            Preset(
+                "mopps",
+                _mopps,
+                "n responses of the prompts whose rate, drawn from its posterior, is closest to 1/2; grpo",
+                "2507.04632",
+                _CODE,
+                exact=False,
+            ),
+            Preset(
+                "gvm",
+                _gvm,
+                "a pilot; n_i in proportion to 1 / sqrt(p_i + alpha p_i^(1-beta)); r - mean of the others",
+                "2505.02391",
+                _CODE,
+                exact=False,
+            ),
+            Preset(
+                "cures",
+                _cures,
+                "n_i in proportion to sqrt(p_i q_i); r - mean of the others",
+                "2510.01037",
+                _CODE,
+                exact=False,
+            ),
+            Preset(
+                "knapsack",
+                _knapsack,
+                "largest sum of (1 - p_i^n_i - q_i^n_i) p_i q_i^2; grpo",
+                "2509.25849",
+                _CODE,
+                exact=False,
+            ),
+            Preset(
+                "vip",
+                _vip,
+                "smallest sum of the gradients' variances p_i q_i / (n_i - 1); r - mean of the others",
+                "2602.01601",
+                _SECONDARY,
+                exact=False,
+            ),
+            Preset(
+                "bayes",
+                _bayes,
+                "the largest gradient efficiency under p ~ Beta(1, 1): draws and advantages by cell",
+                "`ada_bandit.optimal`",
+                "ours",
+            ),
+        )
+    }
 )
+"""The published methods by name. `bayes` has a fixed prior; `ada_bandit.empirical.EmpiricalBayes` learns it."""
 
 
 def preset_names() -> tuple[str, ...]:

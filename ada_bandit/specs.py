@@ -30,7 +30,8 @@ from typing import Any
 
 from ada_bandit.budgets import Rounds
 from ada_bandit.errors import AdaBanditError, InputError, preview, unknown_name
-from ada_bandit.policy import COMMON, PRESETS, AnyPolicy, Blend, Policy, policy_from_toml
+from ada_bandit.policy import AnyPolicy, Blend, Policy, policy_from_toml
+from ada_bandit.presets import COMMON, PRESETS
 from ada_bandit.rule_files import first_line, load_rules
 from ada_bandit.rules import UserRule
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ada_bandit.programs.lazy import LazyCommand, command_of, function_of, lazy_app
 from paper.items import ITEMS, help_of
-from sim.lazy import LazyCommand, command_of, function_of, lazy_app
 
 __all__ = ["app"]
 

@@ -5,7 +5,7 @@ Nothing heavy is imported: ``--help`` answers at once, and a study is imported w
 
 from __future__ import annotations
 
-from sim.lazy import command_of, lazy_app
+from ada_bandit.programs.lazy import command_of, lazy_app
 
 __all__ = ["app"]
 

@@ -18,7 +18,7 @@ ABOVE = (
     "typer",
     "rich",
     "llm.cli",
-    "llm.lazy",
+    "ada_bandit.programs.lazy",
     "llm.commands",
     "llm.experiment",
     "llm.probe",

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sim.lazy import LazyCommand, command_of, function_of, lazy_app
+from ada_bandit.programs.lazy import LazyCommand, command_of, function_of, lazy_app
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted(path.parent.name for path in (ROOT / "sim").glob("*/command.py"))

@@ -20,7 +20,7 @@ from typer.main import get_command
 
 __all__ = ["LazyCommand", "command_of", "function_of", "lazy_app"]
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
