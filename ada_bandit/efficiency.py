@@ -24,14 +24,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ada_bandit._types import FloatArray
+from ada_bandit.errors import check_number
 from ada_bandit.exact import check_has_paths
 from ada_bandit.lattice import binomial_rows
 from ada_bandit.laws import Law
 from ada_bandit.objectives import objective_slope, quadrature_degree
-from ada_bandit.policy import AnyPolicy
-from ada_bandit.score_model import ScoreModel, check_prior
-from ada_bandit.tables import Tables
-from ada_bandit.verifier import PERFECT, VerifierNoise
+from ada_bandit.policy import AnyPolicy, Policy
+from ada_bandit.score_model import ScoreModel, check_model, check_prior
+from ada_bandit.unscored import exits_with_losses
+from ada_bandit.verifier import PERFECT, VerifierNoise, check_verifier
 
 __all__ = ["Efficiency", "gradient_efficiency"]
 
@@ -53,7 +54,12 @@ class Efficiency:
 
 
 def gradient_efficiency(
-    policy: AnyPolicy, prior: Law, model: ScoreModel | None = None, verifier: VerifierNoise = PERFECT
+    policy: AnyPolicy,
+    prior: Law,
+    model: ScoreModel | None = None,
+    verifier: VerifierNoise = PERFECT,
+    *,
+    unscored: float = 0.0,
 ) -> Efficiency:
     """Return the gradient efficiency of a policy on a pass-rate law, exactly.
 
@@ -70,6 +76,8 @@ def gradient_efficiency(
         The score model: noise, objective and the cost of an update; ``ScoreModel()`` unless given.
     verifier
         How often the verifier errs; never unless given. The objective is that of the true pass rate.
+    unscored
+        Chance that a response gets no score (`ada_bandit.unscored`); it is paid for all the same.
 
     Returns
     -------
@@ -90,22 +98,29 @@ def gradient_efficiency(
     """
     check_has_paths(policy)
     check_prior(prior)
-    model = ScoreModel() if model is None else model
+    model, verifier = check_model(model), check_verifier(verifier)
+    lost = check_number("unscored", unscored, 0, 1)
     # Progress, noise and cost are means over prompts, and so over the policies that a prompt may get.
-    sums = sum(share * _sums(each.tables, prior, model, verifier) for share, each in policy.parts)
+    sums = sum(share * _sums(each, prior, model, verifier, lost) for share, each in policy.parts)
     progress, noise, kept, samples = np.asarray(sums).tolist()
     cost = samples + model.update_cost * kept
     value = progress**2 / (noise * cost) if noise > 0 else 0.0
     return Efficiency(value, progress, noise, cost, samples)
 
 
-def _sums(tables: Tables, prior: Law, model: ScoreModel, verifier: VerifierNoise) -> FloatArray:
+def _sums(policy: Policy, prior: Law, model: ScoreModel, verifier: VerifierNoise, unscored: float) -> FloatArray:
     """Return W, V, the mean number of kept responses with an advantage, and E[N]."""
+    tables = policy.tables
     nu_pos, nu_neg = model.noise
     degree = quadrature_degree(tables.max_samples, model.objective) + _extra_degree(verifier)
     rates, weights = prior.quadrature(degree)
     slope = objective_slope(model.objective, rates)
-    pos, neg = np.nonzero(tables.exits)
+    if unscored:
+        reach, spent = exits_with_losses(policy, unscored)
+    else:
+        reach = np.where(tables.exits, tables.reach, 0.0)
+        spent = reach * np.indices(reach.shape).sum(axis=0)
+    pos, neg = np.nonzero(reach)
     right, wrong = verifier.truth(rates)
     # The mean of the phi-part of a score: q and -p for a perfect verifier.
     of_pos, of_neg = right - rates, wrong - rates
@@ -116,7 +131,9 @@ def _sums(tables: Tables, prior: Law, model: ScoreModel, verifier: VerifierNoise
     law = np.empty((pos.size, rates.size))
     for total, row in enumerate(binomial_rows(verifier.reward_rates(rates), tables.max_samples)):
         here = pos + neg == total
-        law[here] = tables.reach[pos[here], neg[here]][:, None] * row[pos[here]]
+        law[here] = row[pos[here]]
+    samples = float(weights @ (law.T @ spent[pos, neg]))
+    law *= reach[pos, neg][:, None]
     progress = noise = kept = 0.0
     for split in tables.splits():
         chance, keep_pos, keep_neg = split.chance[pos, neg], split.keep_pos[pos, neg], split.keep_neg[pos, neg]
@@ -128,7 +145,6 @@ def _sums(tables: Tables, prior: Law, model: ScoreModel, verifier: VerifierNoise
         noise += float(np.sum(mass * u**2) + np.sum(mass.sum(axis=1) * energy))
         noise += float((keep_pos * adv_pos**2) @ (mass @ more_pos) + (keep_neg * adv_neg**2) @ (mass @ more_neg))
         kept += float(mass.sum(axis=1) @ (keep_pos * (adv_pos != 0) + keep_neg * (adv_neg != 0)))
-    samples = float(weights @ (law.T @ (pos + neg)))
     return np.array([progress, noise, kept, samples])
 
 

@@ -24,7 +24,7 @@ from ada_bandit.laws import Beta, Grid, Law, law_from_dict
 from ada_bandit.memory import STEPS, PassRateMemory, check_new, hashable
 from ada_bandit.optimal import Problem, ProblemOptions, common_price
 from ada_bandit.policy import Policy
-from ada_bandit.score_model import ScoreModel
+from ada_bandit.score_model import ScoreModel, check_model
 from ada_bandit.steps import check_ended, check_keys, restore_memory
 
 __all__ = ["EmpiricalBayes"]
@@ -119,7 +119,7 @@ class EmpiricalBayes:
         **options: Unpack[ProblemOptions],
     ) -> None:
         self.prior: Law = Beta(1.0, 1.0) if prior is None else law_from_dict(prior)
-        self.model = ScoreModel() if model is None else model
+        self.model = check_model(model)
         self.refit_every = check_count("refit_every", refit_every)
         self.memory = memory
         self.steps = 0

@@ -27,7 +27,7 @@ from ada_bandit.lattice import binomial_rows, diagonal, pool_mean_estimate
 from ada_bandit.laws import Beta, Law
 from ada_bandit.policy import Policy, check_is_policy
 from ada_bandit.sampling import SamplingTables
-from ada_bandit.score_model import ScoreModel, check_prior
+from ada_bandit.score_model import ScoreModel, check_model, check_prior
 
 __all__ = ["EstimatorComparison", "EstimatorErrors", "compare_estimators"]
 
@@ -132,7 +132,7 @@ def compare_estimators(
     tables = check_has_paths(check_is_policy(policy)).sampling
     rates = check_pass_rates(pass_rates)
     flat = rates.ravel()
-    noise = (ScoreModel() if model is None else model).noise
+    noise = check_model(model).noise
     prior = Beta(1.0, 1.0) if prior is None else check_prior(prior)
     undefined = {}
     baselines: dict[str, _Baseline | None] = {

@@ -31,7 +31,7 @@ from ada_bandit.lattice import binomial_rows, diagonal
 from ada_bandit.laws import Law
 from ada_bandit.policy import AnyPolicy, Blend, check_is_policy
 from ada_bandit.tables import Tables
-from ada_bandit.verifier import PERFECT, VerifierNoise
+from ada_bandit.verifier import PERFECT, VerifierNoise, check_verifier
 
 __all__ = ["Analysis", "analyze", "analyze_law", "check_has_paths", "induced_objective"]
 
@@ -130,6 +130,7 @@ def analyze(policy: AnyPolicy, pass_rates: npt.ArrayLike, verifier: VerifierNois
     array([20.962,  8.567])
     """
     check_has_paths(policy)
+    check_verifier(verifier)
     rates = check_pass_rates(pass_rates)
     flat = rates.ravel()
     starts = range(0, max(flat.size, 1), _CHUNK)
@@ -241,6 +242,7 @@ def induced_objective(policy: AnyPolicy, grid: npt.ArrayLike, verifier: Verifier
         If a pass rate is NaN or outside [0, 1], or the policy shares a budget across the batch.
     """
     check_has_paths(policy)
+    check_verifier(verifier)
     rates = check_pass_rates(grid, "grid")
     objective = np.zeros(rates.size)
     for share, each in policy.parts:

@@ -17,7 +17,7 @@ from ada_bandit._types import FloatArray
 from ada_bandit.lattice import binomial_rows, diagonal
 from ada_bandit.sampling import SamplingTables
 
-__all__ = ["gradient_weight", "weight_coefficients"]
+__all__ = ["gradient_weight", "weight_coefficients", "weight_share"]
 
 
 def weight_coefficients(tables: SamplingTables, gain_pos: FloatArray, gain_neg: FloatArray, total: int) -> FloatArray:
@@ -41,9 +41,16 @@ def weight_coefficients(tables: SamplingTables, gain_pos: FloatArray, gain_neg: 
         ``[total]``.
     """
     reach = diagonal(np.where(tables.exits, tables.reach, 0.0), total)
+    return weight_share(reach, gain_pos, gain_neg, total, tables.group_size)
+
+
+def weight_share(
+    reach: FloatArray, gain_pos: FloatArray, gain_neg: FloatArray, total: int, group_size: int
+) -> FloatArray:
+    """Return `weight_coefficients` for exits that are reached, given their counts, with chance `reach`, ``[pos]``."""
     up, down = reach * diagonal(gain_pos, total), reach * diagonal(gain_neg, total)
     count = np.arange(1, total + 1)
-    return total / tables.group_size * (up[1:] / count - down[:-1] / count[::-1])
+    return np.asarray(total / group_size * (up[1:] / count - down[:-1] / count[::-1]))
 
 
 def gradient_weight(

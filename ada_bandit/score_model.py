@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ada_bandit.errors import InputError, check_number
+from ada_bandit.errors import InputError, check_number, preview
 from ada_bandit.laws import Law
 from ada_bandit.objectives import Objective, objective_slope
 
-__all__ = ["ASSUMPTIONS", "NoiseRatio", "ScoreModel", "check_prior"]
+__all__ = ["ASSUMPTIONS", "NoiseRatio", "ScoreModel", "check_model", "check_prior"]
 
 NoiseRatio: TypeAlias = float | tuple[float, float]
 """Noise energy over |phi|^2: one number, or that of positives and that of negatives."""
@@ -82,6 +82,16 @@ class ScoreModel:
         """Return the model as plain values; an objective that is a function, by its name."""
         objective = self.objective if isinstance(self.objective, str) else getattr(self.objective, "__name__", "own")
         return {"objective": objective, "noise_ratio": list(self.noise), "update_cost": self.update_cost}
+
+
+def check_model(model: ScoreModel | None) -> ScoreModel:
+    """Return `model`, the default one for None, or raise where it is something else."""
+    if model is None:
+        return ScoreModel()
+    if not isinstance(model, ScoreModel):
+        msg = f"model must be a ScoreModel, such as ScoreModel(noise_ratio=1.0); got {preview(model)}"
+        raise InputError(msg)
+    return model
 
 
 def check_prior(prior: Law) -> Law:

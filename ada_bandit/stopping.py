@@ -33,7 +33,7 @@ from ada_bandit.lattice import binomial_rows, first_part_law, log_factorials
 from ada_bandit.laws import Law
 from ada_bandit.objectives import objective_slope, quadrature_degree
 from ada_bandit.rules import StopTable
-from ada_bandit.score_model import ScoreModel, check_prior
+from ada_bandit.score_model import ScoreModel, check_model, check_prior
 
 __all__ = ["ProblemOptions", "StoppingProblem", "Utility", "common_price"]
 
@@ -84,10 +84,7 @@ class StoppingProblem:
             if key not in ProblemOptions.__annotations__:
                 raise unknown_name("option of the problem", key, ProblemOptions.__annotations__)
         self.prior = check_prior(prior)
-        self.model = ScoreModel() if model is None else model
-        if not isinstance(self.model, ScoreModel):
-            msg = f"model must be a ScoreModel, such as ScoreModel(noise_ratio=1.0); got {preview(model)}"
-            raise InputError(msg)
+        self.model = check_model(model)
         self.samples = check_count("samples", options.get("samples", 1))
         self.most = check_count("max_samples", options.get("max_samples", 32))
         if self.most % self.samples:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from ada_bandit.errors import InputError, check_number
+from ada_bandit.errors import InputError, check_number, preview
 
-__all__ = ["PERFECT", "VerifierNoise"]
+__all__ = ["PERFECT", "VerifierNoise", "check_verifier"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +74,11 @@ class VerifierNoise:
 
 PERFECT = VerifierNoise()
 """A verifier that never errs."""
+
+
+def check_verifier(verifier: VerifierNoise) -> VerifierNoise:
+    """Return `verifier`, or raise where it is something else."""
+    if not isinstance(verifier, VerifierNoise):
+        msg = f"verifier must be a VerifierNoise, such as VerifierNoise(false_positive=0.05); got {preview(verifier)}"
+        raise InputError(msg)
+    return verifier
