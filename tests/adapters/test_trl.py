@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ada_bandit import Allocator, Balance, Beta, EmpiricalBayes, Never, PassRate
 from ada_bandit.adapters import trl as adapter
 from ada_bandit.advantages import GroupStd, LeaveOneOut
 from ada_bandit.errors import InputError, ProtocolError
+from ada_bandit.steps import FixedPolicy
 from ada_bandit.uniforms import fold_seed
 from tests.adapters import tiny
 
@@ -347,22 +349,23 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     assert len(again) == 16
 
 
-def test_seeds_follow_the_global_step_also_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_follow_the_global_step_also_after_a_restart(tmp_path: Path) -> None:
     seeds: list[int] = []
 
-    class Noting(Allocator):
-        def __init__(self, policy: Any, prompts: int, seed: int, **options: Any) -> None:
+    class Noting(FixedPolicy):
+        def allocator(self, prompts: int, seed: int = 0, keys: Sequence[Hashable] | None = None) -> Allocator:
             seeds.append(seed)
-            super().__init__(policy, prompts, seed, **options)
+            return super().allocator(prompts, seed, keys)
 
-    monkeypatch.setattr(adapter, "Allocator", Noting)
+    steps = Noting(Policy.preset("reinforce-ada-balance"))
     # Two generation batches a step.
     options: dict[str, Any] = {"max_steps": 3, "save_strategy": "steps", "save_steps": 2, "steps_per_generation": 1}
-    build(tmp_path, data=tiny.prompts(16), **options).train()
+    build(tmp_path, steps, data=tiny.prompts(16), **options).train()
     expected = [fold_seed(3, step, batch) for step in range(3) for batch in range(2)]
     assert seeds == expected
     seeds.clear()
-    build(tmp_path, data=tiny.prompts(16), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    resumed = build(tmp_path, steps, data=tiny.prompts(16), **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert seeds == expected[4:]
 
 
