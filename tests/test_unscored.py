@@ -8,7 +8,7 @@ import pytest
 from ada_bandit import Allocator, Beta, Policy, Rounds, ScoreModel, analyze, gradient_efficiency, uniform
 from ada_bandit.advantages import AdvantageTable
 from ada_bandit.errors import InputError
-from ada_bandit.groups import All, Balanced, Uniform
+from ada_bandit.groups import All, Uniform
 from ada_bandit.rules import Balance, Never
 from ada_bandit.uniforms import Stream
 from ada_bandit.unscored import analyze_unscored
