@@ -8,7 +8,7 @@ import pytest
 from ada_bandit import Allocator, Beta, Policy, Rounds, ScoreModel, analyze, gradient_efficiency, uniform
 from ada_bandit.advantages import AdvantageTable
 from ada_bandit.errors import InputError
-from ada_bandit.groups import All, Uniform
+from ada_bandit.groups import All, Balanced, Uniform
 from ada_bandit.rules import Balance, Never
 from ada_bandit.uniforms import Stream
 from ada_bandit.unscored import analyze_unscored
@@ -78,9 +78,8 @@ def test_every_outcome_enumerated(replace: float) -> None:
 @pytest.mark.parametrize("replace", [0.0, 0.1])
 @pytest.mark.parametrize("group", ["balanced", "uniform"])
 def test_it_is_what_the_allocator_does(replace: float, group: str) -> None:
-    policy = Policy(
-        Balance(4), Rounds(8, 4, replace=replace), 4, **({"group": Uniform()} if group == "uniform" else {})
-    )
+    kept = Uniform() if group == "uniform" else Balanced()
+    policy = Policy(Balance(4), Rounds(8, 4, replace=replace), 4, kept)
     p, f, prompts = 0.1, 0.15, 40_000
     allocator = Allocator(policy, prompts, seed=3)
     while request := allocator.ask():
@@ -88,13 +87,13 @@ def test_it_is_what_the_allocator_does(replace: float, group: str) -> None:
         allocator.tell(request.ids, np.where(v < f, np.nan, u < p))
     groups, ours = allocator.groups(), analyze_unscored(policy, p, f)
     # E[update] = w grad p: a positive's score is grad p / p on average, a negative's -grad p / q.
-    kept = np.where(groups.correct, groups.advantages / p, -groups.advantages / (1 - p)) * groups.mask
+    pulls = np.where(groups.correct, groups.advantages / p, -groups.advantages / (1 - p)) * groups.mask
     spent = np.bincount(allocator.locate(np.nonzero(allocator._status.ravel())[0])[0], minlength=prompts)
     for values, exact in (
         (spent, ours.expected_samples),
         (groups.mask.sum(axis=1), ours.expected_rows),
         (groups.signal, ours.signal_probability),
-        (kept.sum(axis=1) / 4, ours.gradient_weight),
+        (pulls.sum(axis=1) / 4, ours.gradient_weight),
     ):
         assert abs(values.mean() - exact) < 4.5 * values.std() / np.sqrt(prompts) + 1e-12
 
