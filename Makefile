@@ -22,6 +22,9 @@ train-demo: $(VENV)/llm.stamp ## train a tiny model under five policies, three s
 	$(BIN)/python -m llm rollout out/llm/tiny --task llm/configs/tiny-held-out.toml --samples 16 --max-new-tokens 8 --batch-size 1024 --out out/llm/tiny-held-out.jsonl
 	$(BIN)/python -m llm experiment llm/configs/train-demo.toml --out out/llm/train-demo
 
+test-core: $(VENV)/core.stamp ## the tests that need no torch, in under a minute
+	$(BIN)/python -m pytest -n auto -m 'not torch and not slow and not vllm' tests/test_*.py tests/programs tests/sim
+
 test: $(VENV)/dev.stamp ## run all tests, README included
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto -m 'not vllm'
 
@@ -68,13 +71,17 @@ $(VENV)/sim.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sim]'
 	@touch $@
 
+$(VENV)/core.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sim,test]'
+	@touch $(VENV)/sim.stamp $@
+
 $(VENV)/llm.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[llm]'
 	@touch $(VENV)/sim.stamp $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $(VENV)/sim.stamp $(VENV)/llm.stamp $@
+	@touch $(VENV)/sim.stamp $(VENV)/core.stamp $(VENV)/llm.stamp $@
 
 $(VENV_TRL)/bin/python:
 	$(PYTHON) -m venv $(VENV_TRL)

@@ -8,11 +8,13 @@ import numpy as np
 
 from ada_bandit import Policy
 from ada_bandit._types import FloatArray
+from ada_bandit.errors import InputError
 from ada_bandit.laws import Grid, Law
+from ada_bandit.specs import Spec, read_policy
 from paper.published import settings
 from sim.sources import from_curve
 
-__all__ = ["balance", "base_law", "between", "grpo", "pos", "rl_law", "spread", "training_law"]
+__all__ = ["balance", "base_law", "between", "grpo", "policy", "pos", "rl_law", "spread", "training_law"]
 
 
 @cache
@@ -52,20 +54,35 @@ def spread(law: Law, shift: float, scale: float = 1.0) -> Grid:
     return Grid(np.where((rates > 0) & (rates < 1), moved, rates), weights)
 
 
+def policy(spec: Spec) -> Policy:
+    """Read a policy, as every program does.
+
+    Raises
+    ------
+    InputError
+        If it is none, or a blend of two.
+    """
+    found = read_policy(spec)
+    if not isinstance(found, Policy):
+        msg = f"the paper's analyses follow one policy at a time; got the blend {found.label!r}"
+        raise InputError(msg)
+    return found
+
+
 def grpo() -> Policy:
     """Return GRPO as in the paper: n responses, all kept."""
-    return Policy.preset("grpo", group_size=settings()["group_size"])
+    return policy({"preset": "grpo", "group_size": settings()["group_size"]})
 
 
 def pos() -> Policy:
     """Return Reinforce-Ada-pos with the paper's sizes."""
     setup = settings()
     sizes = {"samples": setup["round_size"], "rounds": setup["rounds"], "group_size": setup["group_size"]}
-    return Policy.preset("reinforce-ada-pos", **sizes)
+    return policy({"preset": "reinforce-ada-pos", **sizes})
 
 
 def balance() -> Policy:
     """Return Reinforce-Ada-balance with the paper's sizes."""
     setup = settings()
     sizes = {"samples": setup["round_size"], "rounds": setup["rounds"], "group_size": setup["group_size"]}
-    return Policy.preset("reinforce-ada-balance", **sizes)
+    return policy({"preset": "reinforce-ada-balance", **sizes})

@@ -56,7 +56,7 @@ def test_every_outcome_enumerated(replace: float) -> None:
     # Two rounds of two and up to two replacements: all 3^6 outcomes of correct, incorrect and lost, told one by one.
     policy = Policy(Balance(2), Rounds(2, 2, replace=replace), 2)
     p, f = 0.3, 0.25
-    samples = rows = signal = 0.0
+    samples, rows, signal = np.zeros(3)
     width = 4 + policy.budget.replacements
     for outcome in product((0, 1, None), repeat=width):
         allocator = Allocator(policy, 1)
