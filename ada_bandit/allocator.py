@@ -508,7 +508,7 @@ class Allocator:
             if theirs != ours:
                 where, their, our = _first_difference(theirs, ours, key)
                 msg = (
-                    f"the state is not this allocator's, whose {key} differ: {where} is {preview(their)} there and "
+                    f"the state is not this allocator's: {where} is {preview(their)} there and "
                     f"{preview(our)} here; build the allocator with the state's {key}"
                 )
                 raise InputError(msg)

@@ -161,6 +161,11 @@ class Rounds(Budget):
         if self.samples * self.rounds > MOST_SAMPLES:
             self._check_size()
 
+    def __repr__(self) -> str:
+        """Show the budget as it is written."""
+        more = f", replace={self.replace}" if self.replace else ""
+        return f"Rounds(samples={self.samples}, rounds={self.rounds}{more})"
+
     @property
     def sizes(self) -> tuple[int, ...]:
         return (self.samples,) * self.rounds

@@ -140,7 +140,7 @@ def analyze(policy: AnyPolicy, pass_rates: npt.ArrayLike, verifier: VerifierNois
         chunks = [_evaluate(each.tables, flat[start : start + _CHUNK], verifier) for start in starts]
         for key in chunks[0]:
             part = np.concatenate([chunk[key] for chunk in chunks]).reshape(rates.shape)
-            values[key] = share * part + values.get(key, 0.0)
+            values[key] = np.asarray(share * part + values.get(key, 0.0))
     return Analysis(policy=policy, pass_rates=rates, verifier=verifier, **values)
 
 

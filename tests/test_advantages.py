@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ada_bandit import Allocator
 from ada_bandit.advantages import (
     NGRPO,
     PKPO,
@@ -24,9 +25,9 @@ from ada_bandit.advantages import (
 )
 from ada_bandit.budgets import Rounds
 from ada_bandit.errors import InputError
-from ada_bandit.groups import Balanced, Uniform
+from ada_bandit.groups import All, Balanced, Uniform
 from ada_bandit.policy import Policy
-from ada_bandit.rules import Positive
+from ada_bandit.rules import Never, Positive
 
 NAN = math.nan
 REWARD_RULES: list[Advantage] = [
@@ -168,9 +169,10 @@ def test_of_rewards_takes_a_single_row_and_an_empty_pool(rule: Advantage) -> Non
 
 @pytest.mark.parametrize("reward", [-1.0, -1e-9])
 def test_max_rl_refuses_rewards_below_zero(reward: float) -> None:
-    rewards, kept = np.array([[1.0, reward, NAN]]), np.array([[True, True, False]])
-    with pytest.raises(InputError, match=f"rewards must be at least 0; got {reward!r}"):
-        MaxRL().of_rewards(rewards, kept, kept)
+    allocator = Allocator(Policy(Never(), Rounds(3), 3, All(), MaxRL()), 1)
+    request = allocator.ask()
+    with pytest.raises(InputError, match=f"'max_rl' has no meaning for rewards below 0; got {reward:g} for id 1"):
+        allocator.tell(request.ids, [1.0, reward, NAN])
 
 
 def test_rules_that_weigh_correctness_and_not_rewards() -> None:

@@ -208,7 +208,7 @@ class TestMemory:
         allocator = sampler.allocator(6, 0, ["a", "easy", "b", "c", "x", "hard"])
         kind = allocator.state_dict()["kind"]
         assert kind[0] == kind[2]
-        assert len(set(kind.tolist())) == 5
+        assert len(set(kind)) == 5
         assert kind[4] == 0
 
     @pytest.mark.parametrize("options", [{"group_size": 3}, {"model": ScoreModel(update_cost=3.0)}, {}])

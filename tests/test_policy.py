@@ -168,6 +168,7 @@ def test_toml_text_of_a_preset() -> None:
         "name": "reinforce-ada-pos",
         "group_size": 4,
         "threshold": 0.5,
+        "no_signal": "mask",
         "rule": {"name": "positive", "count": 1},
         "budget": {"name": "rounds", "samples": 8, "rounds": 4},
         "group": {"name": "balanced"},

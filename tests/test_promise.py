@@ -341,9 +341,7 @@ def test_groups_says_how_to_go_on_after_a_restart() -> None:
 
 def test_another_policy_is_told_by_what_differs() -> None:
     state = Allocator(preset("bayes", noise_ratio=2.0), 2).state_dict()
-    with pytest.raises(
-        InputError, match=r"the state is of another policies than this allocator: policies\[0\]"
-    ) as caught:
+    with pytest.raises(InputError, match=r"the state is not this allocator's: policies\[0\]") as caught:
         Allocator(preset("bayes"), 2).load_state_dict(json.loads(json.dumps(state)))
     assert len(str(caught.value)) < 400
 

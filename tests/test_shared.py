@@ -401,7 +401,9 @@ class TestAllocations:
     ) -> None:
         allocator, rounds = run(budget, rates, unscored)
         groups, metrics = allocator.groups(), allocator.metrics()
-        spent = np.bincount(allocator.state_dict()["ids"] // budget.maximum, minlength=len(rates))
+        spent = np.bincount(
+            np.array(allocator.state_dict()["ids"], dtype=np.int64) // budget.maximum, minlength=len(rates)
+        )
         assert spent.sum() == metrics["responses"] == math.floor(budget.average * len(rates) + 0.5)
         assert (spent <= budget.maximum).all()
         assert (spent >= max(budget.minimum, budget.pilot)).all()
@@ -413,7 +415,7 @@ class TestAllocations:
         # All unseen, and all alike after the pilot: none is favoured for its place in the batch.
         for rate in (0.0, 1.0):
             allocator, _ = run(budget, np.full(13, rate))
-            spent = np.bincount(allocator.state_dict()["ids"] // budget.maximum)
+            spent = np.bincount(np.array(allocator.state_dict()["ids"], dtype=np.int64) // budget.maximum)
             assert np.ptp(spent) <= 1
 
     def test_the_history_is_used(self, budget: Allocation) -> None:
@@ -496,7 +498,7 @@ class TestKnownFaults:
 
     def test_the_fewest_and_the_most_include_the_pilot(self) -> None:
         allocator, _ = run(Knapsack(average=6, maximum=8, minimum=5, pilot=4), [0.0, 0.0, 0.5, 0.5])
-        spent = np.bincount(allocator.state_dict()["ids"] // 8)
+        spent = np.bincount(np.array(allocator.state_dict()["ids"], dtype=np.int64) // 8)
         assert spent.sum() == 24
         assert spent.min() >= 5
         assert spent.max() <= 8

@@ -78,6 +78,7 @@ def sample_groups(
     adv_pos: FloatArray,
     adv_neg: FloatArray,
     random_split: bool,
+    leave_out: bool,
     pull: FloatArray,
     cells: IntArray,
     rounds: IntArray,
@@ -104,6 +105,8 @@ def sample_groups(
         ``[pos, neg, kept positives]`` advantages; the last axis has length 1 where the split is fixed.
     random_split
         Whether the group is a random subset of the whole pool.
+    leave_out
+        Whether nothing is kept of a group without an advantage.
     pull
         ``[prompt, answer]`` written: sum of the advantages of the kept responses with that answer.
     cells, rounds
@@ -179,7 +182,8 @@ def sample_groups(
                 pull[i, a] += of_pos if hit[j] == 1 else of_neg
         cells[i] = pos * (max_samples + 1) + neg
         rounds[i] = taken
-        kept[i, 0], kept[i, 1] = kept_pos, rows - kept_pos
+        silent = leave_out and of_pos == 0 and of_neg == 0
+        kept[i, 0], kept[i, 1] = (0, 0) if silent else (kept_pos, rows - kept_pos)
 
 
 @kernel

@@ -302,7 +302,7 @@ def sample_batch(sampler: Sampler, laws: FloatArray, right: int, seed: int) -> B
     by_round = np.empty((tables.max_samples, 2), dtype=np.int64)
     kernels.sample_groups(
         np.uint64(seed), laws, right, tables.draws, tables.keep, sampler.keep_pos, sampler.adv_pos, sampler.adv_neg,
-        tables.random_split, pull, cells, rounds, kept, by_round,
+        tables.random_split, tables.no_signal == "leave_out", pull, cells, rounds, kept, by_round,
     )  # fmt: skip
     side = tables.max_samples + 1
     return Batch(cells // side, cells % side, kept, pull, by_round[: int(rounds.max(initial=0))])
@@ -324,7 +324,7 @@ def _sample_shared(
     groups = allocator.groups()
     memory.update(keys, groups.pos, groups.neg)
     prompt, slot = np.nonzero(groups.mask)
-    draw, hit = groups.ids[prompt, slot] % policy.budget.max_samples, groups.correct[prompt, slot]
+    draw, hit = allocator.locate(groups.ids[prompt, slot])[1], groups.correct[prompt, slot]
     u = uniform(seed, Stream.REWARDS, prompt, draw)
     answer = (u[:, None] >= ends[prompt]).sum(axis=1)
     answer = np.where(hit, np.minimum(answer, right - 1), np.clip(answer, right, answers - 1))
