@@ -71,10 +71,10 @@ def analyze_unscored(policy: AnyPolicy, pass_rates: npt.ArrayLike, unscored: flo
     Examples
     --------
     >>> from ada_bandit import Policy
-    >>> analyze_unscored(Policy.preset("grpo"), 0.5, 0.05).expected_rows.round(3)
-    array(3.8)
-    >>> analyze_unscored(Policy.preset("grpo", replace=1.0), 0.5, 0.05).expected_rows.round(3)
-    array(4.)
+    >>> analyze_unscored(Policy.preset("grpo"), [0.5], 0.05).expected_rows.round(3)
+    array([3.8])
+    >>> analyze_unscored(Policy.preset("grpo", replace=1.0), [0.5], 0.05).expected_rows.round(3)
+    array([4.])
     """
     check_has_paths(policy)
     rates = check_pass_rates(pass_rates)

@@ -323,7 +323,7 @@ class TestErrors:
             ([0, -1], [0, 0], "id -1 is unknown"),
             ([0, 1], [0], r"rewards must be one an id; got rewards of shape \(1,\) for 2 ids"),
             ([0], [0, 0], r"got rewards of shape \(2,\) for 1 ids"),
-            ([0, 1], [[0, 0]], r"got rewards of shape \(1, 2\)"),
+            ([0, 1], [[0, 0]], r"got \[.*\] \(list\) at place 0 of 1"),
             ([0.0], [0], r"ids must be one row of whole numbers from ask\(\); got \[0.0\]"),
             ([[0]], [0], "ids must be one row"),
             (["0"], [0], "ids must be one row"),
