@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -368,3 +369,21 @@ def test_show_refuses_an_unknown_table() -> None:
     result = run("show", "--table", "nothing")
     assert result.exit_code == 2
     assert "keep_pos" in result.stderr
+
+
+def test_missing_scores_are_analysed() -> None:
+    result = run(
+        "analyze", "--json", "--unscored", "0.2", "--policy", "dr-grpo", "--policy", "dr-grpo:no_signal=leave_out",
+        "--pass-rate", "0.5",
+    )  # fmt: skip
+    one, other = json.loads(result.stdout)
+    # n = 4: 4 x 0.8 rows; w = E[max(m - 1, 0)] / 4 for m ~ Binomial(4, 0.8) scored responses: (3.2 - 1 + 0.2^4) / 4.
+    assert one["expected_rows"] == pytest.approx(3.2)
+    assert one["gradient_weight"] == other["gradient_weight"] == pytest.approx((2.2 + 0.2**4) / 4)
+    assert one["rows_in_loss"] == pytest.approx(3.2)
+    # A group of m has one class with chance 2 / 2^m.
+    chance = {m: math.comb(4, m) * 0.8**m * 0.2 ** (4 - m) for m in range(1, 5)}
+    assert other["rows_in_loss"] == pytest.approx(sum(c * m * (1 - 2 / 2**m) for m, c in chance.items()))
+    assert "rows in the" in run("analyze", "--unscored", "0.05").stdout
+    refused = run("analyze", "--unscored", "0.1", "--false-positive", "0.1")
+    assert "are analysed one at a time" in refused.stderr
