@@ -48,8 +48,8 @@ def analyze(
         float | None,
         typer.Option(
             metavar="RATE",
-            help="Chance that a response gets no score: shows what is then drawn, kept and trained on. A policy's option "
-            "replace (grpo:replace=0.25) draws others in their place.",
+            help="Chance that a response gets no score: shows what is then drawn, kept and trained on. A policy's "
+            "option replace (grpo:replace=0.25) draws others in their place.",
             show_default=False,
         ),
     ] = None,
@@ -64,6 +64,8 @@ def analyze(
       python -m sim analyze --unscored 0.05 --policy grpo --policy grpo:replace=1 --policy grpo:no_signal=leave_out
     """  # noqa: D301 - \b keeps the lines of the examples apart
     rates = pass_rate or list(_PASS_RATES)
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
     analyses: list[tuple[str, Analysis | UnscoredAnalysis]]
     if unscored is None:
         names, columns = _ANALYSIS, _COLUMNS
