@@ -22,8 +22,8 @@ train-demo: $(VENV)/llm.stamp ## train a tiny model under five policies, three s
 	$(BIN)/python -m llm rollout out/llm/tiny --task llm/configs/tiny-held-out.toml --samples 16 --max-new-tokens 8 --batch-size 1024 --out out/llm/tiny-held-out.jsonl
 	$(BIN)/python -m llm experiment llm/configs/train-demo.toml --out out/llm/train-demo
 
-test-core: $(VENV)/core.stamp ## the tests that need no torch, in under a minute
-	$(BIN)/python -m pytest -n auto -m 'not torch and not slow and not vllm' tests/test_*.py tests/programs tests/sim
+test-core: $(VENV)/core.stamp ## the tests of the library that need no torch, in under a minute
+	$(BIN)/python -m pytest -n auto -m 'not torch and not slow and not vllm' tests/test_*.py tests/programs
 
 test: $(VENV)/dev.stamp ## run all tests, README included
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n auto -m 'not vllm'

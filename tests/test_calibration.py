@@ -138,6 +138,7 @@ def test_solution_is_the_least_norm_of_a_second_set_of_equations(
 
 @pytest.mark.parametrize("policy", [POS, BALANCE, Policy(Balance(4), Rounds(1, 128), group_size=4)])
 @pytest.mark.parametrize("k", [2, 8, 32])
+@pytest.mark.slow
 def test_pass_at_k_is_hit_everywhere(policy: Policy, k: int) -> None:
     found = calibrate(policy, f"pass@{k}", Beta(0.5, 1), tolerance=1e-8)
     assert found.exact

@@ -180,6 +180,7 @@ class TestMemory:
         problems = [Problem(law, ScoreModel(4.0), samples=1, max_samples=6) for law in laws]
         return [problem.solution(price, "") for problem in problems]
 
+    @pytest.mark.slow
     def test_all_kinds_share_the_price_that_buys_most(self) -> None:
         sampler, _ = self.seen()
         keys = ["easy", "hard", "even", "x", "y"]
@@ -244,6 +245,7 @@ class TestMemory:
         assert not sampler.state_dict()["pools"]
 
     @pytest.mark.parametrize("decay", [0.6, 1.0])
+    @pytest.mark.slow
     def test_the_law_is_not_misled_by_what_the_memory_decides(self, decay: float) -> None:
         # Prompts known as hard or easy are sampled by other rules. From a step's own pools alone the rule does not
         # cancel: the fitted mean came out at .25 instead of .17. From all pools of a prompt together it does.
@@ -318,6 +320,7 @@ class TestTheClaim:
     RL = Grid([0.0, 0.008, 0.06, 0.3, 0.4, 0.82, 0.97, 0.998], [0.13, 0.09, 0.14, 0.14, 0.1, 0.16, 0.12, 0.12])
 
     @pytest.mark.parametrize(("noise_ratio", "mean", "worst"), [(1.0, 0.97, 0.93), (10.0, 0.99, 0.97)])
+    @pytest.mark.slow
     def test_comes_close_and_follows(self, noise_ratio: float, mean: float, worst: float) -> None:
         before, after = [], []
         for seed in range(4):

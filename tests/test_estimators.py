@@ -196,6 +196,7 @@ def baselines_of(
     density=st.sampled_from([0.1, 0.4]),
     p=st.integers(1, 15).map(lambda i: Fraction(i, 16)),
 )
+@pytest.mark.slow
 def test_comparison_equals_enumeration(sizes: list[int], seed: int, density: float, p: Fraction) -> None:
     table = table_of(Stages(sizes), seed, density)
     policy = Policy(StopTable(table), Stages(sizes), group_size=1)

@@ -220,6 +220,7 @@ def test_equals_enumeration(data: st.DataObject, budget: Budget, group: GroupRul
 
 @pytest.mark.parametrize("name", ["pool_mean", "group_mean", "group_std", "leave_one_out", "unbiased"])
 @pytest.mark.parametrize("group", [Balanced(), Uniform(), All()])
+@pytest.mark.slow
 def test_equals_enumeration_at_twelve_draws(group: GroupRule, name: str) -> None:
     pos, neg = np.indices((13, 13))
     table = (pos >= 2) & (neg >= 3) | (pos == 4)

@@ -70,6 +70,7 @@ def enumerate_truths(
     p=st.integers(1, 7).map(lambda i: Fraction(i, 8)),
     rho=st.tuples(st.integers(0, 3), st.integers(0, 4)).map(lambda ij: (Fraction(ij[0], 8), Fraction(ij[1], 8))),
 )
+@pytest.mark.slow
 def test_equals_enumeration_of_truths(
     group: Any, advantage: str, sizes: list[int], seed: int, p: Fraction, rho: tuple[Fraction, Fraction]
 ) -> None:
@@ -136,6 +137,7 @@ def test_objective_integrates_the_weight_against_the_true_rate() -> None:
         assert value == pytest.approx(area, rel=1e-9, abs=1e-10)
 
 
+@pytest.mark.slow
 def test_a_hopeless_prompt_ends_with_a_false_positive() -> None:
     # One at a time until the first positive reward, practically uncapped: 1 / rho0 draws, and nothing but a mistake.
     rho = 0.02
@@ -172,6 +174,7 @@ def test_average_over_a_law(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("rho", [0.2, 0.01, 1e-3, 1e-4])
+@pytest.mark.slow
 def test_efficiency_over_a_law_has_no_quadrature_error(rho: float) -> None:
     # The integrand has poles next to [0, 1]; the reference is a quadrature that is much finer.
     prior = Beta(0.5, 1)

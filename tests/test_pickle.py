@@ -79,6 +79,7 @@ def test_what_a_policy_prints_is_short(name: str) -> None:
     assert len(repr(POLICIES[name])) < 500
 
 
+@pytest.mark.slow
 def test_policies_reach_spawned_processes_and_joblib(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(SEEN)

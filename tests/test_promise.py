@@ -121,6 +121,7 @@ def test_a_policy_that_weighs_groups_of_one_class_on_purpose_goes_on_doing_so() 
 
 @pytest.mark.parametrize(("name", "choice"), list(product(PRESETS, ["mask", "leave_out", "keep"])))
 @given(data=st.data())
+@pytest.mark.slow
 def test_rows_in_the_loss_are_those_that_the_policy_says(name: str, choice: str, data: st.DataObject) -> None:
     """No other row has a gradient, no silent group has one unless the policy says so, and metrics count these rows."""
     prompts = data.draw(st.integers(1, 5))

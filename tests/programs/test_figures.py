@@ -18,6 +18,7 @@ def test_28_lines_differ_in_colour_or_dashes() -> None:
     assert line_style(28) == line_style(0)
 
 
+@pytest.mark.slow
 def test_drawing_again_gives_the_same_svg(tmp_path: Path) -> None:
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -35,6 +36,7 @@ def test_drawing_again_gives_the_same_svg(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("count", "length"), [(2, 5), (5, 20), (9, 45), (1, 30)])
+@pytest.mark.slow
 def test_a_legend_fits_into_its_figure(tmp_path: Path, count: int, length: int) -> None:
     kept = []
 
