@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ada_bandit import (
@@ -120,6 +120,7 @@ def test_a_policy_that_weighs_groups_of_one_class_on_purpose_goes_on_doing_so() 
 
 
 @pytest.mark.parametrize(("name", "choice"), list(product(PRESETS, ["mask", "leave_out", "keep"])))
+@settings(max_examples=30)
 @given(data=st.data())
 @pytest.mark.slow
 def test_rows_in_the_loss_are_those_that_the_policy_says(name: str, choice: str, data: st.DataObject) -> None:
