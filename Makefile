@@ -88,7 +88,7 @@ $(VENV_TRL)/bin/python:
 
 $(VENV_TRL)/trl.stamp: pyproject.toml constraints-trl.txt | $(VENV_TRL)/bin/python
 	$(VENV_TRL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-trl.txt \
-		--editable '.[examples]' 'pytest>=8.3' 'hypothesis>=6.100'
+		--editable '.[examples,sim,test]' 'pydantic>=2.7'
 	@touch $@
 
 $(VENV_VLLM)/bin/python:
