@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import uuid
@@ -22,12 +23,16 @@ import transfer_queue as tq
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, LlamaConfig
+from transformers import LlamaConfig, PreTrainedTokenizerFast
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.utils import tensordict_utils
 from verl.workers.rollout.replica import TokenOutput
 
 from ada_bandit import uniform
+
+# It warns of its own number of threads at every call.
+logging.getLogger("transfer_queue").setLevel(logging.ERROR)
+os.environ.setdefault("TQ_LOGGING_LEVEL", "ERROR")
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["<pad>", "<eos>", "<unk>", "user", "assistant", "system", "=", *map(str, range(64))]
@@ -36,6 +41,7 @@ _TEMPLATE = (
     "{% if add_generation_prompt %}assistant {% endif %}"
 )
 RIGHT = 1
+_ADAPTER = "ada_bandit.adapters.verl"
 
 
 def write_model(folder: Path) -> None:
@@ -84,8 +90,7 @@ def config(folder: Path, *overrides: str, policy: str = "reinforce-ada-balance",
                 "trainer.logger=[console]",
                 f"trainer.default_local_dir={folder / uuid.uuid4().hex}",
                 "trainer.resume_mode=disable",
-                "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="
-                "ada_bandit.adapters.verl.AdaptiveAgentLoopManager",
+                f"+actor_rollout_ref.rollout.agent.agent_loop_manager_class={_ADAPTER}.AdaptiveAgentLoopManager",
                 "algorithm.adv_estimator=ada_bandit",
                 "trainer.v1.sampler.custom_sampler.path=pkg://ada_bandit.adapters.verl",
                 "trainer.v1.sampler.custom_sampler.name=AdaptiveReplayBuffer",
@@ -163,7 +168,8 @@ class ScriptedLoop(AgentLoopBase):
             raise RuntimeError(msg)
         if trouble == "cancel":
             raise asyncio.CancelledError
-        if trouble == "die":
+        if trouble == "die" and not os.path.exists(extra["marker"]):  # noqa: ASYNC240, PTH110 - it is about to die
+            open(extra["marker"], "w").close()  # noqa: ASYNC230, PTH123, SIM115
             os._exit(1)
         if trouble == "none":
             return []
@@ -179,10 +185,8 @@ class ScriptedLoop(AgentLoopBase):
             response_ids=tokens,
             response_mask=[1] * length,
             response_logprobs=[-1.0] * length,
-            # NaN stands for a judge that answered nonsense, None for one that is asked by verl.
-            reward_score={"nan": float("nan"), "inf": float("inf")}.get(trouble or "", None)
-            if trouble in ("nan", "inf")
-            else None,
+            # A judge of the loop's own that answered nonsense; otherwise verl asks a reward worker.
+            reward_score={"nan": float("nan"), "inf": float("inf")}.get(trouble or ""),
             num_turns=2,
             metrics=AgentLoopMetrics(),
             extra_fields=_versions(),
@@ -228,4 +232,4 @@ def announce(made: Any, step: int = 1, partition: str = "train") -> list[str]:
 def reward_workers(made: DictConfig) -> list[Any]:
     from verl.experimental.reward_loop.reward_loop import RewardLoopManager
 
-    return RewardLoopManager(made).reward_loop_worker_handles
+    return list(RewardLoopManager(made).reward_loop_worker_handles)

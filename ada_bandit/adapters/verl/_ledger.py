@@ -48,7 +48,7 @@ class OwnCourse:
         self._allocator = Allocator(policy, 1, seed)
 
     async def begin(self) -> tuple[list[int], dict[int, Any]]:
-        return self._allocator.ask().draws.tolist(), {}
+        return self._next(), {}
 
     async def tell(
         self,
@@ -59,7 +59,10 @@ class OwnCourse:
     ) -> list[int]:
         # With one prompt, a response's id is its number in the pool.
         self._allocator.tell(draws, rewards, correct)
-        return self._allocator.ask().draws.tolist()
+        return self._next()
+
+    def _next(self) -> list[int]:
+        return [int(draw) for draw in self._allocator.ask().draws]
 
     async def group(self) -> Group:
         return group_of(self._allocator, self._allocator.groups(), 0, self._allocator.metrics())

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
@@ -122,8 +122,15 @@ class PoolLog:
             self._begin(min(record["step"] for record in records))
         with self.path.open("a", encoding="utf-8") as file:
             for record in records:
-                line = {"step": record["step"], "prompt": record["key"]}
-                line |= {name: record[name] for name in ("rewards", "correct", "tokens", "kept", "policy")}  # type: ignore[literal-required]
+                line = {
+                    "step": record["step"],
+                    "prompt": record["key"],
+                    "rewards": record["rewards"],
+                    "correct": record["correct"],
+                    "tokens": record["tokens"],
+                    "kept": record["kept"],
+                    "policy": record["policy"],
+                }
                 file.write(json.dumps(line) + "\n")
 
     def _begin(self, step: int) -> None:

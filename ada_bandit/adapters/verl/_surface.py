@@ -14,11 +14,11 @@ try:
     import transfer_queue as tq
     from verl.experimental.agent_loop import AgentLoopOutput
     from verl.trainer.ppo import core_algos, padding_utils
+    from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
     from verl.trainer.ppo.v1 import AgentLoopManagerTQ, AgentLoopWorkerTQ
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
     from verl.utils import tensordict_utils
     from verl.utils.checkpoint import checkpoint_manager
-    from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 except ImportError as error:
     msg = f"the adapter for verl needs what isn't installed ({error}): pip install 'ada_bandit[verl]'"
     raise ImportError(msg) from error

@@ -53,8 +53,8 @@ class NoScoreError(AdaBanditError, RuntimeError):
 def _current() -> AdaptiveAgentLoopManager:
     if not _running:
         msg = (
-            "no adaptive agent loop runs in this process; set +actor_rollout_ref.rollout.agent.agent_loop_manager_class="
-            "ada_bandit.adapters.verl.AdaptiveAgentLoopManager"
+            "no adaptive agent loop runs in this process; set +actor_rollout_ref.rollout.agent."
+            "agent_loop_manager_class=ada_bandit.adapters.verl.AdaptiveAgentLoopManager"
         )
         raise ProtocolError(msg)
     return _running[0]
@@ -102,7 +102,7 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         self._watches = [worker.ada_watch.remote() for worker in self.agent_loop_workers]
 
     def generate_sequences(self, prompts: Any) -> None:
-        if "validate" in prompts and prompts["validate"]:
+        if "validate" in prompts and prompts["validate"]:  # noqa: RUF019 - its get() does not unwrap
             super().generate_sequences(prompts)
             return
         step = int(prompts["global_steps"])
@@ -142,7 +142,7 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         key = extra.get(name) if hasattr(extra, "get") else None
         if key is None and name != "index" and name in prompts:
             key = prompts[name][number]
-        key = key.item() if hasattr(key, "item") else key
+        key = getattr(key, "item", lambda: key)()
         if isinstance(key, (str, int)):
             return key
         if not self.options.memory:
@@ -365,7 +365,7 @@ def policy_advantage(
 
 
 class AdaptiveCheckpoint(CheckpointCallback):
-    """Saves what the run remembers of its prompts with verl's checkpoints; a callback of your own may derive from it."""
+    """Saves what the run remembers of its prompts with verl's checkpoints; your own callback may derive from it."""
 
     def on_save(
         self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **kwargs: Any

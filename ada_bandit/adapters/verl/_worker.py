@@ -71,6 +71,8 @@ _FAILED = Response([], math.nan, None, 0, truncated=False, failed=True)
 class AdaptiveAgentLoopWorker(AgentLoopWorker):
     """verl's agent-loop worker whose prompts draw as many responses as the policy asks for."""
 
+    reward_loop_worker_handles: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._ada_options = read_options(self.config)
@@ -230,7 +232,7 @@ class AdaptiveAgentLoopWorker(AgentLoopWorker):
     async def _ada_keep(self, place: Place, prompt: dict[str, Any], pool: list[Response], group: Group) -> Record:
         """Put the kept rows into the queue, or one that stands in for them, and return what is told of the prompt."""
         uid = prompt["uid"]
-        advantages = {draw: value for draw, value in zip(group["kept"], group["advantages"], strict=True)}
+        advantages = dict(zip(group["kept"], group["advantages"], strict=True))
         rows = [draw for draw in group["kept"] if pool[draw].trainable]
         filler = None
         if not rows:
