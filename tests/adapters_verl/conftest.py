@@ -59,6 +59,13 @@ def cluster(folder: Path) -> Iterator[Any]:
         yield config
 
 
+@pytest.fixture(scope="session")
+def handles(cluster: Any) -> list[Any]:
+    from tests.adapters_verl import fakes
+
+    return fakes.reward_workers(cluster)
+
+
 @pytest.fixture
 def queue(cluster: Any) -> Iterator[None]:
     """TransferQueue without what an earlier test left in it."""

@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.utils import tensordict_utils
 from verl.workers.rollout.replica import TokenOutput
 
@@ -169,7 +170,7 @@ class ScriptedLoop(AgentLoopBase):
         if trouble == "cancel":
             raise asyncio.CancelledError
         if trouble == "die" and not os.path.exists(extra["marker"]):  # noqa: ASYNC240, PTH110 - it is about to die
-            open(extra["marker"], "w").close()  # noqa: ASYNC230, PTH123, SIM115
+            open(extra["marker"], "w").close()  # noqa: ASYNC230, PTH123
             os._exit(1)
         if trouble == "none":
             return []
@@ -230,6 +231,6 @@ def announce(made: Any, step: int = 1, partition: str = "train") -> list[str]:
 
 
 def reward_workers(made: DictConfig) -> list[Any]:
-    from verl.experimental.reward_loop.reward_loop import RewardLoopManager
-
-    return list(RewardLoopManager(made).reward_loop_worker_handles)
+    """verl's own workers, without the fixed names that its manager gives them."""
+    worker = ray.remote(RewardLoopWorker)
+    return [worker.remote(made) for _ in range(made.reward.num_workers)]

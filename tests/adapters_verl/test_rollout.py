@@ -21,11 +21,6 @@ RATES = [0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 0.2]
 pytestmark = pytest.mark.usefixtures("queue")
 
 
-@pytest.fixture(scope="module")
-def handles(cluster: Any) -> list[Any]:
-    return fakes.reward_workers(cluster)
-
-
 @pytest.fixture
 def start(folder: Path, cluster: Any, handles: list[Any]) -> Any:
     def make(*overrides: str, server: Any = None, **options: Any) -> runs.Run:

@@ -67,7 +67,15 @@ _METHODS: tuple[tuple[str, Any, Mapping[str, tuple[str, ...]]], ...] = (
     ("CheckpointCallback", CheckpointCallback, {"on_save": ("trainer", "global_step", "checkpoint_dir")}),
     ("core_algos", core_algos, {"register_adv_est": ("name_or_enum",)}),
     ("padding_utils", padding_utils, {"upsample_batch_to_divisible_size": ("batch", "batch_multiple")}),
-    ("tensordict_utils", tensordict_utils, {"assign_non_tensor_stack": ("tensor_dict", "key", "val")}),
+    (
+        "tensordict_utils",
+        tensordict_utils,
+        {
+            "assign_non_tensor_stack": ("tensor_dict", "key", "val"),
+            "index_select_tensor_dict": ("batch", "indices"),
+            "list_of_dict_to_tensordict": ("list_of_dicts",),
+        },
+    ),
     ("checkpoint_manager", checkpoint_manager, {"find_latest_ckpt_path": ("path",)}),
     (
         "transfer_queue",

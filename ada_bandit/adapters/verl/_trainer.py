@@ -84,8 +84,8 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         self.advantages: dict[str, float] = {}
         """Of the rows of the batch that was sampled last, by row name."""
         self._step = (-1, 0)
-        self._sent: dict[str, tuple[int, Any]] = {}
-        """By uid: number of the worker and the prompt, until the prompt is sampled."""
+        self._sent: dict[str, tuple[int, Any, int]] = {}
+        """By uid: number of the worker, its prompts and the place among them, until the prompt is sampled."""
         self._watches: list[Any] = []
         self._restarts = 0
         self.ledger: Any = None
@@ -125,7 +125,7 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         tensordict_utils.assign_non_tensor_stack(prompts, PLACE, places)
         for number, chunk in enumerate(prompts.chunk(len(self.agent_loop_workers))):
             for i, uid in enumerate(chunk["uid"]):
-                self._sent[str(uid)] = (number, chunk[i : i + 1])
+                self._sent[str(uid)] = (number, chunk, i)
             self._dispatch(number, chunk)
 
     def _dispatch(self, number: int, chunk: Any) -> None:
@@ -173,8 +173,8 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
                 raise NoScoreError(msg)
             items = (tq.kv_list(partition_id="train") or {}).get("train", {})
             lost = {
-                uid: prompt
-                for uid, (worker, prompt) in self._sent.items()
+                uid: tensordict_utils.index_select_tensor_dict(chunk, [i])
+                for uid, (worker, chunk, i) in self._sent.items()
                 if worker == number and items.get(uid, {}).get("status") in ("pending", "running")
             }
             logger.error("agent-loop worker %d has died; %d prompts start again", number, len(lost))
