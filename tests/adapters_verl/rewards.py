@@ -22,6 +22,6 @@ def last_is_right(data_source: str, solution_str: str, ground_truth: str, extra_
         return float("nan")
     right = bool(words) and words[-1] == ground_truth
     if trouble == "shaped":
-        # The reward is shaped by length; correctness stands apart.
-        return {"score": float(right) - 0.01 * len(words), "acc": right}
+        # Every reward exceeds a half: correctness stands apart.
+        return {"score": 0.7 + 0.3 * right - 0.01 * len(words), "acc": right}
     return float(right)

@@ -53,7 +53,7 @@ class Run:
         self.manager = AdaptiveAgentLoopManager(self.config, self.server, None, self.handles)
         self.worker = AdaptiveAgentLoopWorker(self.config, self.server, None, self.handles)
         self.manager.agent_loop_workers = [None]
-        self.manager._dispatch = lambda number, chunk: self.chunks.append(chunk)
+        self.manager._dispatch = lambda number, chunk: self.chunks.append(chunk)  # type: ignore[method-assign]
         sampler = self.config.trainer.v1.sampler
         self.buffer = load_extern_type(sampler.custom_sampler.path, sampler.custom_sampler.name)(
             trainer_mode="sync",

@@ -70,7 +70,7 @@ def test_a_group_size_other_than_verls_is_refused(folder: Path, tmp_path: Path) 
 
     file = tmp_path / "policy.toml"
     file.write_text(Policy.preset("reinforce-ada-balance", group_size=8, samples=8).to_toml(), encoding="utf-8")
-    with pytest.raises(InputError, match="set actor_rollout_ref.rollout.n=8 or group_size=4"):
+    with pytest.raises(InputError, match=r"set actor_rollout_ref\.rollout\.n=8 or group_size=4"):
         check(fakes.config(folder, policy=str(file)))
 
 
@@ -84,7 +84,7 @@ def test_a_change_of_verl_is_named() -> None:
 
     owner, _, methods = _METHODS[0]
     with pytest.raises(
-        VerlSurfaceError, match="parameter 'sampling_params' of AgentLoopWorkerTQ._run_prompt"
+        VerlSurfaceError, match=r"parameter 'sampling_params' of AgentLoopWorkerTQ\._run_prompt"
     ) as caught:
         check_verl("0.9.1", ((owner, Changed, methods), *_METHODS[1:]))
     assert "AgentLoopWorkerTQ._compute_score()" in str(caught.value)

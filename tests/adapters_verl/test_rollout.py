@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,11 @@ def start(folder: Path, cluster: Any, handles: list[Any]) -> Any:
     return make
 
 
-def scripted(place: int, rates: list[float] = RATES) -> Any:
+def told(rewards: list[float]) -> Callable[[int], float]:
+    return lambda draw: rewards[draw]
+
+
+def scripted(place: int, rates: list[float] = RATES) -> Callable[[int], float]:
     return lambda draw: float(fakes.is_right(place, draw, rates[place]))
 
 
@@ -55,7 +59,7 @@ def test_verls_own_agent_loop_with_a_server_that_answers_at_random(start: Any) -
     for place in range(len(RATES)):
         rewards = step.lines[place]["rewards"]
         assert set(rewards) <= {0.0, 1.0}
-        runs.check_equal(step, place, runs.plain(policy, place, lambda draw, told=rewards: told[draw]))
+        runs.check_equal(step, place, runs.plain(policy, place, told(rewards)))
     # A group of four from pools of 8 to 32 responses: every row's reward is that of its draw.
     for name, row in step.rows.items():
         uid, draw = name.split("_")
@@ -235,16 +239,18 @@ def test_correctness_may_stand_apart_from_a_shaped_reward(start: Any) -> None:
     policy = Policy.preset("reinforce-ada-balance", group_size=4)
     for place in range(2):
         right = scripted(place, [0.3, 0.6])
-        expected = runs.plain(
-            policy, place, lambda draw, right=right: right(draw) - 0.03, lambda draw, right=right: right(draw) > 0
-        )
-        drawn, kept = expected
+        drawn, kept = runs.plain(policy, place, shaped(right), lambda draw, right=right: right(draw) > 0)  # type: ignore[misc]
         assert len(step.lines[place]["rewards"]) == drawn
+        assert step.lines[place]["correct"] == [right(draw) > 0 for draw in range(drawn)]
         assert step.kept(place) == sorted(kept)
         for draw, advantage in kept.items():
-            # verl hands the reward on in single precision nowhere before the policy sees it.
-            assert step.advantages[f"{step.uids[place]}_{draw}"] == pytest.approx(advantage, abs=1e-12)
-            assert math.isclose(step.lines[place]["rewards"][draw], right(draw) - 0.03)
+            assert step.advantages[f"{step.uids[place]}_{draw}"] == advantage
+            assert step.lines[place]["rewards"][draw] == shaped(right)(draw)
+
+
+def shaped(right: Callable[[int], float]) -> Callable[[int], float]:
+    """What the reward function of that trouble gives for three words."""
+    return lambda draw: 0.7 + 0.3 * right(draw) - 0.01 * 3
 
 
 def test_validation_is_verls_own(start: Any) -> None:

@@ -79,7 +79,7 @@ def test_a_step_of_verls_trainer_trains_on_the_policys_advantages(folder: Path, 
     timing: dict[str, float] = {}
     batch = trainer_of(run, actors)._step_once(metrics, timing, len(RATES))
 
-    expected = {}
+    expected: dict[str, float] = {}
     for place, uid in enumerate(uids):
         _, kept = runs.plain(BALANCE, place, scripted(place))
         right = [scripted(place)(draw) for draw in kept]
@@ -156,7 +156,7 @@ def test_a_worker_that_dies_is_started_again_and_its_prompts_with_it(four_worker
     assert (tmp_path / "died").exists()
     for place in range(len(RATES)):
         runs.check_equal(got, place, runs.plain(BALANCE, place, scripted(place), seed=3, step=1))
-    assert len({key for key in got.keys}) == len(got.keys)
+    assert len(set(got.keys)) == len(got.keys)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +218,9 @@ def test_a_shared_budget_and_a_memory_are_those_of_one_allocator(
 
 
 def run_lines(run: runs.Run) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.manager.pool_log.path.read_text(encoding="utf-8").splitlines()]
+    path = run.manager.pool_log.path
+    assert path is not None
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_a_prompt_of_a_shared_budget_that_fails_does_not_hold_up_the_others(

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ada_bandit.adapters.verl._policies import StepPolicy, state_from_json, state_to_json
+from ada_bandit.adapters._policies import StepPolicy, state_from_json, state_to_json
 from ada_bandit.adapters.verl._records import Group, group_of
 from ada_bandit.allocator import Allocator, Groups
 from ada_bandit.policy import Policy

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ada_bandit.adapters.verl._policies import read_policy
+from ada_bandit.adapters._policies import read_policy
 from ada_bandit.budgets import BatchBudget
 from ada_bandit.errors import InputError, unknown_name
 from ada_bandit.policy import Policy

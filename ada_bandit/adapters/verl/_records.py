@@ -1,14 +1,12 @@
-"""What a prompt leaves behind: the group on its way to the trainer, a line of the pool log, and the metrics.
+"""What a prompt leaves behind: its pool, the group on its way to the trainer, and the metrics.
 
 A record is a dict of plain values, as it travels in a tag of TransferQueue.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
@@ -16,7 +14,7 @@ import numpy as np
 from ada_bandit.allocator import Allocator, Groups
 from ada_bandit.policy import Policy
 
-__all__ = ["Group", "PoolLog", "Record", "group_of", "metrics_of", "row_name"]
+__all__ = ["Group", "Record", "group_of", "metrics_of", "row_name"]
 
 
 class Group(TypedDict):
@@ -105,40 +103,3 @@ def metrics_of(records: Sequence[Record], policy: Policy) -> dict[str, float]:
         "empty_rows": sum(policy.n - len(record["advantages"]) for record in records),
     }
     return {f"ada/{name}": float(value) for name, value in values.items()}
-
-
-class PoolLog:
-    """A file with one JSON line a prompt and step. A run that resumes writes over the steps it takes again."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self._begun = False
-
-    def write(self, records: Sequence[Record]) -> None:
-        """Add the prompts of a step."""
-        if self.path is None or not records:
-            return
-        if not self._begun:
-            self._begin(min(record["step"] for record in records))
-        with self.path.open("a", encoding="utf-8") as file:
-            for record in records:
-                line = {
-                    "step": record["step"],
-                    "prompt": record["key"],
-                    "rewards": record["rewards"],
-                    "correct": record["correct"],
-                    "tokens": record["tokens"],
-                    "kept": record["kept"],
-                    "policy": record["policy"],
-                }
-                file.write(json.dumps(line) + "\n")
-
-    def _begin(self, step: int) -> None:
-        self._begun = True
-        if self.path is None:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists():
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-            earlier = [line for line in lines if json.loads(line)["step"] < step]
-            self.path.write_text("".join(f"{line}\n" for line in earlier), encoding="utf-8")

@@ -19,10 +19,11 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils import tensordict_utils
 from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
+from ada_bandit.adapters._policies import StepPolicy
+from ada_bandit.adapters._pool_log import PoolLog
 from ada_bandit.adapters.verl._ledger import Ledger
 from ada_bandit.adapters.verl._options import ESTIMATOR, check_config, policy_of, read_options, uses_ledger
-from ada_bandit.adapters.verl._policies import StepPolicy
-from ada_bandit.adapters.verl._records import PoolLog, Record, metrics_of
+from ada_bandit.adapters.verl._records import Record, metrics_of
 from ada_bandit.adapters.verl._surface import check_verl
 from ada_bandit.adapters.verl._worker import PLACE, AdaptiveAgentLoopWorker, Place, digest
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError
