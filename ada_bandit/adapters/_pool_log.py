@@ -15,8 +15,8 @@ _FIELDS = ("rewards", "correct", "tokens", "kept", "policy")
 class PoolLog:
     """Lines with ``step``, ``prompt`` (its key), ``policy``, and lists by draw.
 
-    The lists are ``rewards``, ``correct``, ``tokens`` and ``kept``. A response without a score has null for reward and correctness. A run that resumes writes over
-    the steps that it takes again.
+    The lists are ``rewards``, ``correct``, ``tokens`` and ``kept``. A response without a score has
+    null for reward and correctness. A run that resumes writes over the steps that it takes again.
 
     Parameters
     ----------

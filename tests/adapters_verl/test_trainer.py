@@ -17,9 +17,11 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils
 
 from ada_bandit import Allocator, PassRateMemory, Policy
 from ada_bandit.adapters.verl import AdaptiveAgentLoopManager, AdaptiveCheckpoint
+from ada_bandit.errors import InputError
 from ada_bandit.uniforms import fold_seed
 from tests.adapters_verl import fakes, runs
 from tests.adapters_verl.test_rollout import RATES, scripted
@@ -314,3 +316,40 @@ def test_a_sampler_that_waits_notices_a_worker_that_died_before_it_took_a_prompt
         runs.check_equal(
             result[0], place, runs.plain(Policy.preset("grpo", group_size=2), place, scripted(place, [0.5, 0.5]))
         )
+
+
+def test_a_memory_without_keys_is_refused_and_the_log_makes_do_with_a_hash(
+    folder: Path, handles: list[Any], shared_policy: tuple[str, Policy]
+) -> None:
+    extra = (
+        "+ada.memory=true",
+        "+ada.memory_key=index",
+        "trainer.checkpoint_callback_class=ada_bandit.adapters.verl.AdaptiveCheckpoint",
+    )
+    batch = fakes.batch([0.5, 0.5])
+    for info in batch["extra_info"]:
+        info.pop("index")
+    run = runs.Run(fakes.config(folder, *extra, policy=shared_policy[0]), handles)
+    # verl's own column `index` is 0 for such rows, which must not do.
+    with pytest.raises(InputError, match="verl fills a missing extra_info.index with 0"):
+        run.manager._keys(batch, 2)
+    named = runs.Run(
+        fakes.config(folder, *extra[:1], "+ada.memory_key=name", *extra[2:], policy=shared_policy[0]), handles
+    )
+    tensordict_utils.assign_non_tensor_stack(batch, "name", ["left", "right"])
+    assert named.manager._keys(batch, 2) == ["left", "right"]
+    plain = runs.Run(fakes.config(folder), handles)
+    first, second = plain.manager._keys(batch, 2)
+    assert first != second
+    assert plain.manager._keys(fakes.batch([0.1]), 1) == [0]
+    assert isinstance(first, str)
+    assert plain.manager._keys(batch, 2) == [first, second]
+
+
+def test_uids_that_verl_would_cut_are_refused(folder: Path, handles: list[Any]) -> None:
+    run = runs.Run(fakes.config(folder), handles)
+    for uid in ("a_b", "pad0"):
+        batch = fakes.batch([0.5])
+        tensordict_utils.assign_non_tensor_stack(batch, "uid", [uid])
+        with pytest.raises(InputError, match=f"got the uid '{uid}'"):
+            run.manager.generate_sequences(batch)

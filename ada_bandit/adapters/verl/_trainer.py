@@ -114,7 +114,7 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         latest, first = self._step
         first = first if latest == step else 0
         self._step = (step, first + len(uids))
-        keys = [self._key(prompts, number) for number in range(len(uids))]
+        keys = self._keys(prompts, len(uids))
         batch = f"{step}-{first}"
         if self.ledger is not None:
             known = keys if self.options.memory else None
@@ -136,18 +136,23 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
             # `revive` finds it dead and sends the prompts to its successor.
             logger.exception("agent-loop worker %d does not take prompts", number)
 
-    def _key(self, prompts: Any, number: int) -> str | int:
-        """Return the stable key of a prompt; for the pool log alone, a hash of its text will do."""
+    def _keys(self, prompts: Any, count: int) -> list[str | int]:
+        """Return the stable keys of the prompts; for the pool log alone, a hash of a prompt's text will do."""
         name = self.options.memory_key or "index"
-        extra = prompts["extra_info"][number] if "extra_info" in prompts else {}
+        # A column is unwrapped as a whole, however little of it is wanted.
+        extras = list(prompts["extra_info"]) if "extra_info" in prompts else [{}] * count
+        column = list(prompts[name]) if name != "index" and name in prompts else [None] * count
+        texts = [None] * count if self.options.memory else list(prompts["raw_prompt"])
+        return [self._key(name, *each) for each in zip(extras, column, texts, strict=True)]
+
+    def _key(self, name: str, extra: Any, value: Any, text: Any) -> str | int:
         key = extra.get(name) if hasattr(extra, "get") else None
-        if key is None and name != "index" and name in prompts:
-            key = prompts[name][number]
+        key = value if key is None else key
         key = getattr(key, "item", lambda: key)()
         if isinstance(key, (str, int)):
             return key
         if not self.options.memory:
-            return digest(prompts["raw_prompt"][number])
+            return digest(text)
         msg = (
             f"ada.memory_key={name} must name strings or whole numbers in the dataset's extra_info or columns; got "
             f"{key!r}. verl fills a missing extra_info.index with 0, which would make one prompt of all: add the key "
