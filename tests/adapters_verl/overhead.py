@@ -13,6 +13,7 @@ import asyncio
 import heapq
 import json
 import logging
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -155,9 +156,9 @@ def _cleared(step: Callable[[], float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=512)
-    parser.add_argument("--tail-prompts", type=int, default=128)
+    parser.add_argument("--tail-prompts", type=int, default=64)
     parser.add_argument("--slots", type=int, nargs="+", default=[32, 128])
-    parser.add_argument("--token-ms", type=float, default=20.0)
+    parser.add_argument("--token-ms", type=float, default=60.0)
     parser.add_argument("--times", type=int, default=3)
     given = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -178,7 +179,7 @@ def main() -> None:
         stock_step(stock, batch(32))
         adaptive_step(run, batch(32))
         fakes.clear()
-        steps = {
+        steps: dict[str, Callable[[Any], float]] = {
             "verl's _run_prompt": lambda made: stock_step(stock, made),
             "the adapter's": lambda made: adaptive_step(run, made),
         }
@@ -189,13 +190,11 @@ def main() -> None:
                 wall = step(made_batch)
                 taken[name].append((wall, time.process_time() - begin))
                 fakes.clear()
-        (stock_wall, stock_cpu), (wall, cpu) = (np.median(each, axis=0) for each in taken.values())
-        print(
-            f"{given.prompts} prompts of 4 responses, tokens take no time; medians of {given.times} steps each, by turns:"
+        stock_wall, stock_cpu, wall, cpu = (
+            statistics.median(each[part] for each in values) for values in taken.values() for part in (0, 1)
         )
-        print(
-            f"  wall clock: verl's _run_prompt {stock_wall:.2f} s, the adapter's {wall:.2f} s, ratio {wall / stock_wall:.3f}"
-        )
+        print(f"{given.prompts} prompts of 4 responses, tokens take no time; medians of {given.times} steps each:")
+        print(f"  wall clock: verl's {stock_wall:.2f} s, the adapter's {wall:.2f} s, ratio {wall / stock_wall:.3f}")
         print(f"  this process's CPU: {stock_cpu:.2f} s and {cpu:.2f} s, ratio {cpu / stock_cpu:.3f}", flush=True)
 
         load(given.tail_prompts)
@@ -209,9 +208,8 @@ def main() -> None:
                 True: _cleared(lambda: barrier_step(run, policy, batch(given.tail_prompts))),
                 False: _cleared(lambda: adaptive_step(run, batch(given.tail_prompts))),
             }
-            print(
-                f"{given.tail_prompts} prompts, {simulated[False][1]} responses, {slots} slots, {given.token_ms:g} ms a token:"
-            )
+            head = f"{given.tail_prompts} prompts, {simulated[False][1]} responses, {slots} slots"
+            print(f"{head}, {given.token_ms:g} ms a token:")
             for name, times in (
                 ("simulated", {key: value[0] * _second_a_token for key, value in simulated.items()}),
                 ("measured", measured),

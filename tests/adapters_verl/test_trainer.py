@@ -331,7 +331,7 @@ def test_a_memory_without_keys_is_refused_and_the_log_makes_do_with_a_hash(
         info.pop("index")
     run = runs.Run(fakes.config(folder, *extra, policy=shared_policy[0]), handles)
     # verl's own column `index` is 0 for such rows, which must not do.
-    with pytest.raises(InputError, match="verl fills a missing extra_info.index with 0"):
+    with pytest.raises(InputError, match=r"verl fills a missing extra_info\.index with 0"):
         run.manager._keys(batch, 2)
     named = runs.Run(
         fakes.config(folder, *extra[:1], "+ada.memory_key=name", *extra[2:], policy=shared_policy[0]), handles
