@@ -88,9 +88,9 @@ $(VENV_TRL)/trl.stamp: pyproject.toml constraints-trl.txt | $(VENV_TRL)/bin/pyth
 		--editable '.[examples]' 'pytest>=8.3' 'hypothesis>=6.100'
 	@touch $@
 
-# Ray has no build for Python 3.13 that verl's other parts have as well.
+# verl asks for Python below 3.13.
 $(VENV_VERL)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13) and "verl needs Python 3.12 or older; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 test-verl")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13) and "verl needs Python 3.11 or 3.12; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 test-verl")'
 	$(PYTHON) -m venv $(VENV_VERL)
 
 $(VENV_VERL)/verl.stamp: pyproject.toml constraints-verl.txt | $(VENV_VERL)/bin/python

@@ -156,7 +156,7 @@ def _cleared(step: Callable[[], float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=512)
-    parser.add_argument("--tail-prompts", type=int, default=64)
+    parser.add_argument("--tail-prompts", type=int, default=64, help="0 leaves the second part out")
     parser.add_argument("--slots", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--token-ms", type=float, default=60.0)
     parser.add_argument("--times", type=int, default=3)
@@ -200,7 +200,7 @@ def main() -> None:
         load(given.tail_prompts)
         policy = Policy.preset("reinforce-ada-balance", group_size=4)
         run = runs.Run(fakes.config(folder, *options), [object()])
-        for slots in given.slots:
+        for slots in given.slots if given.tail_prompts else []:
             _second_a_token = given.token_ms / 1000
             simulated = {barrier: simulate(policy, slots, barrier=barrier) for barrier in (False, True)}
             _slots = asyncio.Semaphore(slots)

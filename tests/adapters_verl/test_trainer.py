@@ -79,7 +79,8 @@ def test_a_step_of_verls_trainer_trains_on_the_policys_advantages(folder: Path, 
     run.work()
     metrics: dict[str, Any] = {}
     timing: dict[str, float] = {}
-    batch = trainer_of(run, actors)._step_once(metrics, timing, len(RATES))
+    trainer = trainer_of(run, actors)
+    batch = trainer._step_once(metrics, timing, len(RATES))
 
     expected: dict[str, float] = {}
     for place, uid in enumerate(uids):
@@ -99,6 +100,14 @@ def test_a_step_of_verls_trainer_trains_on_the_policys_advantages(folder: Path, 
     assert not any(adv.any() or mask.any() for adv, mask in padding)
     assert metrics["ada/responses"] == sum(runs.plain(BALANCE, place, scripted(place))[0] for place in range(8))
     assert actors.extra["mini_batch_size"] == 32
+
+    # verl's own metrics are those of the kept rows, padding left out.
+    trainer.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
+    trainer._rollout_moe_lb_metrics_accumulator = None
+    trainer._compute_metrics(batch, metrics, {"step": 1.0, "gen": 1.0, **timing}, global_steps=1, epoch=0)
+    rewards = [scripted(uids.index(name.split("_")[0]))(int(name.split("_")[1])) for name in expected]
+    assert metrics["critic/score/mean"] == pytest.approx(sum(rewards) / len(rewards))
+    assert metrics["critic/advantages/max"] == pytest.approx(max(expected.values()))
 
 
 def manager_of(made: Any, handles: list[Any]) -> Any:
@@ -353,3 +362,37 @@ def test_uids_that_verl_would_cut_are_refused(folder: Path, handles: list[Any]) 
         tensordict_utils.assign_non_tensor_stack(batch, "uid", [uid])
         with pytest.raises(InputError, match=f"got the uid '{uid}'"):
             run.manager.generate_sequences(batch)
+
+
+def test_the_asynchronous_sampler_reads_the_pools_and_lets_verl_replace_failed_prompts(
+    folder: Path, handles: list[Any]
+) -> None:
+    made = fakes.config(
+        folder,
+        "trainer.v1.trainer_mode=colocate_async",
+        "trainer.v1.sampler.custom_sampler.name=AdaptiveReplayBufferAsync",
+    )
+    run = runs.Run(made, handles)
+    refilled: list[int] = []
+
+    def refill(count: int) -> int:
+        refilled.append(count)
+        uids.extend(run.submit(fakes.batch([0.5] * count, first=10)))
+        run.work()
+        return count
+
+    run.buffer.refill_fn = refill
+    uids = run.submit(fakes.batch([0.5, 0.5, 0.5], trouble=[{str(i): "raise" for i in range(32)}, {}, {}]))
+    run.work()
+    found, metrics = run.buffer.sample(1, "train", 3)
+    assert refilled == [1]
+    step = runs.read(run.manager, found, metrics, uids, 1)
+    for place, key in ((1, 1), (2, 2), (3, 10)):
+        # The new prompt is the fourth of its step.
+        runs.check_equal(step, place, runs.plain(BALANCE, place, right(key)), key=key)
+    assert step.metrics["ada/failed_prompts"] == 0
+    assert run.manager._sent == {}
+
+
+def right(key: int) -> Any:
+    return lambda draw: float(fakes.is_right(key, draw, 0.5))

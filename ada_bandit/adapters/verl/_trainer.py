@@ -94,7 +94,9 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         if uses_ledger(self.policy, self.options):
             memory = PassRateMemory(self.options.memory_decay) if self.options.memory else None
             self._ledger_name = f"ada_ledger_{uuid.uuid4().hex[:8]}"
-            self.ledger = ray.remote(Ledger).options(name=self._ledger_name).remote(StepPolicy(self.policy, memory))
+            # Every prompt of a step may wait in it at once; Ray's own limit is 1,000 calls.
+            actor = ray.remote(Ledger).options(name=self._ledger_name, num_cpus=0, max_concurrency=1_000_000)
+            self.ledger = actor.remote(StepPolicy(self.policy, memory))
             self._restore()
         _running[:] = [self]
 
@@ -203,8 +205,9 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
             If not one response of the batch got a score.
         """
         found: dict[str, Record] = {uid: tags[uid]["ada"] for uid in uids if tags[uid].get("ada")}
-        for uid in uids:
-            self._sent.pop(uid, None)
+        taken = set(uids)
+        # What verl evicted is no longer in the queue.
+        self._sent = {uid: sent for uid, sent in self._sent.items() if uid in tags and uid not in taken}
         records = list(found.values())
         drawn = sum(len(record["rewards"]) for record in records)
         if drawn and all(reward is None for record in records for reward in record["rewards"]):
