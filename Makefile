@@ -2,13 +2,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# TRL and vLLM ask for versions of their own.
+# TRL, verl and vLLM ask for versions of their own.
 VENV_TRL ?= .venv-trl
+VENV_VERL ?= .venv-verl
 VENV_VLLM ?= .venv-vllm
 # What the report needs of Debian's packages.
 TEX := latexmk texlive-latex-base texlive-latex-recommended lmodern
 
-.PHONY: help demo train-demo test test-trl test-vllm lint format bench paper report package clean
+.PHONY: help demo train-demo test test-trl test-verl test-vllm lint format bench paper report package clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +31,9 @@ test: $(VENV)/dev.stamp ## run all tests, README included
 
 test-trl: $(VENV_TRL)/trl.stamp ## the tests of the adapter for TRL, in an environment of their own
 	HF_HUB_OFFLINE=1 $(VENV_TRL)/bin/python -m pytest tests/adapters
+
+test-verl: $(VENV_VERL)/verl.stamp ## the tests of the adapter for verl, with Ray, in an environment of their own (2.4 GB)
+	HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0 $(VENV_VERL)/bin/python -m pytest -p no:asyncio -p no:rerunfailures tests/adapters_verl
 
 test-vllm: $(VENV_VLLM)/vllm.stamp ## the tests of the sampler in vLLM, in an environment of their own (3.5 GB)
 	HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 $(VENV_VLLM)/bin/python -m pytest -m vllm tests/llm
@@ -60,7 +64,7 @@ package: $(VENV)/dev.stamp ## build the wheel and check that it holds ada_bandit
 	$(BIN)/python -c "import glob, zipfile; tops = {name.split('/')[0] for name in zipfile.ZipFile(*glob.glob('dist/*.whl')).namelist()}; print('wheel:', *sorted(tops)); assert {t for t in tops if not t.endswith('.dist-info')} == {'ada_bandit'}, tops"
 
 clean: ## remove the environment, caches and results
-	rm -rf $(VENV) $(VENV_TRL) $(VENV_VLLM) build dist out paper/out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_TRL) $(VENV_VERL) $(VENV_VLLM) build dist out paper/out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -89,6 +93,16 @@ $(VENV_TRL)/bin/python:
 $(VENV_TRL)/trl.stamp: pyproject.toml constraints-trl.txt | $(VENV_TRL)/bin/python
 	$(VENV_TRL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-trl.txt \
 		--editable '.[examples,sim,test]' 'pydantic>=2.7'
+	@touch $@
+
+# verl asks for Python below 3.13.
+$(VENV_VERL)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13) and "verl needs Python 3.11 or 3.12; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 test-verl")'
+	$(PYTHON) -m venv $(VENV_VERL)
+
+$(VENV_VERL)/verl.stamp: pyproject.toml constraints-verl.txt | $(VENV_VERL)/bin/python
+	$(VENV_VERL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-verl.txt \
+		--editable '.[verl]' 'pytest>=8.3' 'hypothesis>=6.100'
 	@touch $@
 
 $(VENV_VLLM)/bin/python:

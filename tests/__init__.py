@@ -1,0 +1,1 @@
+"""A package of its own name: verl and TransferQueue install one called tests, which would be found first."""
