@@ -42,12 +42,13 @@ def tokenizer() -> Any:
     return made
 
 
+def plain_reply(made: Any, ids: list[int], **kwargs: Any) -> dict[str, str]:
+    return {"role": "assistant", "content": made.decode(ids, skip_special_tokens=True)}
+
+
 @pytest.fixture(autouse=True)
 def plain_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    def parse(made: Any, ids: list[int], **kwargs: Any) -> dict[str, str]:
-        return {"role": "assistant", "content": made.decode(ids, skip_special_tokens=True)}
-
-    monkeypatch.setattr(worker_module, "parse_response", parse)
+    monkeypatch.setattr(worker_module, "parse_response", plain_reply)
 
 
 def last_is_one(completions: list[Any], **kwargs: Any) -> list[float | None]:
@@ -376,6 +377,46 @@ def test_the_worker_takes_the_options_of_the_config(tmp_path: Path, monkeypatch:
     assert options["top_p"] == 0.5
     assert options["max_inflight_tasks"] == max(args.max_staleness, 1) * 3 * args.gradient_accumulation_steps
     assert "num_generations" not in options
+
+
+class ChildLoop(FakeLoop):
+    """In a process of its own, where nothing was replaced yet."""
+
+    async def _run_loops(self, stop_event: asyncio.Event) -> None:
+        worker_module.parse_response = plain_reply
+        await super()._run_loops(stop_event)
+
+
+class ChildWorker(AdaptiveRolloutWorker):
+    _loop_cls = ChildLoop
+
+
+def test_the_worker_runs_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "is_vllm_available", lambda: True)
+    monkeypatch.setattr(worker_module, "is_aiohttp_available", lambda: True)
+    PartialState(cpu=True)
+    path = tmp_path / "pools.jsonl"
+    worker = ChildWorker(
+        policy="reinforce-ada-balance",
+        num_generations=4,
+        seed=3,
+        pool_log=path,
+        model_name="none",
+        dataset=dataset(),
+        reward_funcs=[last_is_one],
+        processing_class=tokenizer(),
+        eos_token_ids=[EOS],
+        max_inflight_tasks=8,
+        queue_maxsize=64,
+    )
+    groups = collect(worker, 6)
+    pools = {line["prompt"]: line for line in lines(path)}
+    for number, samples in groups.items():
+        allocator = Allocator(worker.policy, 1, fold_seed(3, number))
+        while request := allocator.ask():
+            allocator.tell(request.ids, [pools[number]["rewards"][draw] for draw in request.draws])
+        kept = allocator.groups()
+        assert [sample.advantage for sample in samples] == kept.advantages[kept.mask].tolist()
 
 
 class NoTransfer:

@@ -103,10 +103,13 @@ def read_options(config: Any) -> AdaOptions:
         msg = "ada.mask_unresolved keeps the rows of a group without signal, and ada.drop_unresolved leaves them out"
         raise InputError(f"{msg}; set one of the two")
     if options.memory != (options.memory_key is not None):
-        has, lacks = ("memory", "memory_key") if options.memory else ("memory_key", "memory")
-        msg = f"a memory and what names its prompts go together; got ada.{has} and no ada.{lacks}"
-        hint = ". Add +ada.memory_key=index if every row of the dataset has its own extra_info.index" if lacks else ""
-        raise InputError(msg + (hint if options.memory else ". Add +ada.memory=true"))
+        has, lacks, remedy = (
+            ("memory", "memory_key", "+ada.memory_key=index if every row of the dataset has its own extra_info.index")
+            if options.memory
+            else ("memory_key", "memory", "+ada.memory=true")
+        )
+        msg = f"a memory and what names its prompts go together; got ada.{has} and no ada.{lacks}. Add {remedy}"
+        raise InputError(msg)
     return options
 
 
