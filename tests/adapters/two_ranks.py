@@ -24,14 +24,14 @@ def run(folder: Path, kind: type, reward: Any = None, **keywords: Any) -> dict[s
     if issubclass(kind, tiny.Adaptive):
         finish = trainer._ada_finish
 
-        def noted(step: Any) -> None:
-            finish(step)
+        def noted(step: Any, output: Any) -> None:
+            finish(step, output)
             found = step.groups
             digits = [row["digit"] for row in step.rows] or [None] * len(found.pos)
             groups.append(
                 {
                     "advantages": [row[mask].tolist() for row, mask in zip(found.advantages, found.mask, strict=True)],
-                    "out": (trainer.mask_unresolved & ~found.signal).tolist(),
+                    "out": (~found.mask.any(axis=1)).tolist(),
                     "counts": list(zip(digits, found.pos.tolist(), found.neg.tolist(), strict=True)),
                 }
             )
@@ -73,7 +73,7 @@ def main(folder: Path) -> None:
     found = {
         "balance": run(folder, Adaptive, policy="reinforce-ada-balance"),
         "one at a time": run(folder, Adaptive, policy=one),
-        "masked": run(folder, Adaptive, policy="reinforce-ada-pos", mask_unresolved=True),
+        "masked": run(folder, Adaptive, policy="reinforce-ada-pos", no_signal="leave_out"),
         "unscored": run(folder, Adaptive, unscored, policy=Policy(Never(), Rounds(3, 2), 4)),
         "grpo": run(folder, Adaptive, policy="grpo"),
         "stock": run(folder, Stock),
