@@ -345,7 +345,10 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             msg = f"TRL {trl.__version__} no longer calls _generate() and _calculate_rewards() once a batch"
             raise TRLSurfaceError(msg)
         if not self._ada_plain:
-            self._ada_weigh(output, step.own, step.groups.advantages.ravel())
+            ids, every = step.groups.ids.ravel(), step.groups.advantages.ravel().copy()
+            # An empty response that is kept has no token to train.
+            every[[number >= 0 and not step.responses[number].tokens for number in ids.tolist()]] = 0
+            self._ada_weigh(output, step.own, every)
             self._ada_normalise(output, int(step.groups.mask.sum()), step.groups.mask.size)
         elif not self._ada_exact:
             self._ada_mend(step, output)
