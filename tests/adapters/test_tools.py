@@ -19,8 +19,8 @@ from tests.adapters import tiny
 TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'tool' %}= {{ message['content'] }} "
     "{% elif message['role'] == 'assistant' %}<assistant> {{ message['content'] }} "
-    "{% for call in message.get('tool_calls') or [] %}{{ call['function']['name'] }} {{ call['function']['arguments'] }} "
-    "{% endfor %}{% else %}<user> {{ message['content'] }} {% endif %}{% endfor %}"
+    "{% for call in message.get('tool_calls') or [] %}{{ call['function']['name'] }} "
+    "{{ call['function']['arguments'] }} {% endfor %}{% else %}<user> {{ message['content'] }} {% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 
@@ -69,11 +69,12 @@ def lookup(x: int) -> str:
 class Seen(tiny.Seen):
     """Notes the whole of every rollout: a tool's digit smaller than the prompt's is right."""
 
-    def __call__(self, prompts: Any, completions: Any, completion_ids: Any, **kwargs: Any) -> list[float | None]:
+    def __call__(self, completions: Any, completion_ids: Any, *args: Any, **kwargs: Any) -> list[float | None]:
+        prompts = kwargs["prompts"]
         texts = [" ".join(str(message["content"]) for message in completion) for completion in completions]
         digits = [int(next(word for word in prompt[-1]["content"].split() if word.isdigit())) for prompt in prompts]
         tools = [sum(message["role"] == "tool" for message in completion) for completion in completions]
-        values = [float(used > 0 and digit > 4) for used, digit in zip(tools, digits, strict=True)]
+        values: list[float | None] = [float(used > 0 and digit > 4) for used, digit in zip(tools, digits, strict=True)]
         self.calls.append(list(zip(digits, texts, map(tuple, completion_ids), values, strict=True)))
         return values
 

@@ -16,10 +16,21 @@ import torch
 from datasets import Dataset, IterableDataset
 from trl import GRPOTrainer
 
-from ada_bandit import Allocator, Balance, Beta, EmpiricalBayes, Never, PassRateMemory, Policy, Positive, Quota, Rounds
+from ada_bandit import (
+    Allocator,
+    Balance,
+    Beta,
+    EmpiricalBayes,
+    Never,
+    PassRateMemory,
+    Policy,
+    Positive,
+    Quota,
+    Rounds,
+    steps,
+)
 from ada_bandit.adapters.trl import TRLSurfaceError, check_trl
 from ada_bandit.adapters.trl.options import check_text
-from ada_bandit import steps
 from ada_bandit.advantages import GroupStd, LeaveOneOut
 from ada_bandit.errors import InputError, ProtocolError
 from ada_bandit.uniforms import fold_seed
@@ -405,7 +416,9 @@ class Engine:
         self.asked.append(len(prompts))
         tokens = []
         for _ in prompts:
-            random = np.random.default_rng(self.generation_kwargs.get("seed")) if self.generation_kwargs else self.random
+            random = (
+                np.random.default_rng(self.generation_kwargs.get("seed")) if self.generation_kwargs else self.random
+            )
             tokens.append(random.integers(1, 15, random.integers(1, 5)).tolist())
         return prompts, tokens, [[[-0.1 * token] for token in ids] for ids in tokens], None
 

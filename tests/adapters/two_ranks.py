@@ -83,23 +83,20 @@ def noted(prompts: Any, completions: Any, log_extra: Any, log_metric: Any, **kwa
 
 
 def sampler() -> EmpiricalBayes:
-    return EmpiricalBayes(
-        Beta(1, 2), samples=2, max_samples=8, group_size=4, refit_every=1, memory=PassRateMemory()
-    )
+    return EmpiricalBayes(Beta(1, 2), samples=2, max_samples=8, group_size=4, refit_every=1, memory=PassRateMemory())
 
 
 def restartable(folder: Path, *, dies: bool = False, resumes: bool = False) -> dict[str, Any]:
     """Train for four steps with a checkpoint after each; a rank may be killed in the third."""
 
     class Mortal(tiny.Seen):
-        def __call__(self, *args: Any, trainer_state: Any, **kwargs: Any) -> list[float | None]:
+        def __call__(self, *args: Any, **kwargs: Any) -> list[float | None]:
+            trainer_state = kwargs["trainer_state"]
             if dies and trainer_state.global_step == 2 and dist.get_rank() == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().__call__(*args, **kwargs)
 
-    config = tiny.config(
-        folder, per_device_train_batch_size=3, max_steps=4, save_strategy="steps", save_steps=1
-    )
+    config = tiny.config(folder, per_device_train_batch_size=3, max_steps=4, save_strategy="steps", save_steps=1)
     trainer: Any = Adaptive(
         tiny.model(),
         Mortal(),
@@ -137,9 +134,7 @@ def everything(folder: Path) -> dict[str, Any]:
         "left out": run(folder, Adaptive, policy="grpo:no_signal=leave_out"),
         "stock": run(folder, Stock),
         "noted": run(folder / "noted", Adaptive, policy=one, more=(noted,), options=table),
-        "eval": run(
-            folder, Adaptive, policy="reinforce-ada-balance", options=evaluating, eval_dataset=tiny.prompts(4)
-        ),
+        "eval": run(folder, Adaptive, policy="reinforce-ada-balance", options=evaluating, eval_dataset=tiny.prompts(4)),
     }
     found["whole"] = restartable(folder / "whole")
     if dist.get_rank() == 0:

@@ -75,7 +75,8 @@ def check_group(policy: Policy, n: int) -> None:
     if policy.n != n:
         msg = (
             f"the policy {policy.label!r} keeps group_size = {policy.n} responses a prompt, and TRL trains "
-            f"num_generations = {n} rows a prompt; set GRPOConfig(num_generations={policy.n}){_or_group_size(policy, n)}"
+            f"num_generations = {n} rows a prompt; set GRPOConfig(num_generations={policy.n})"
+            f"{_or_group_size(policy, n)}"
         )
         raise InputError(msg)
     tables = policy.tables
@@ -169,9 +170,7 @@ def check_plain(config: Any, no_signal: NoSignal) -> None:
 def check_rows(rows: list[dict[str, Any]], size: int, n: int) -> None:
     """Raise unless the batch of all ranks holds every prompt n times in a row."""
     whole = len(rows) == size and size % n == 0
-    wrong = (
-        [i for i in range(len(rows)) if rows[i].get("prompt") != rows[i - i % n].get("prompt")] if whole else []
-    )
+    wrong = [i for i in range(len(rows)) if rows[i].get("prompt") != rows[i - i % n].get("prompt")] if whole else []
     if not whole or wrong:
         what = f"row {wrong[0]} differs from row {wrong[0] - wrong[0] % n}" if wrong else f"{len(rows)} rows for {size}"
         msg = (
@@ -220,10 +219,9 @@ def explain_short_pools(policy: Policy) -> None:
     if tables.shared or tables.random_split:
         return
     trained = (tables.keep > 0) & ~(tables.silent & (policy.no_signal == "leave_out"))
-    short = tables.exits & trained & (tables.keep < policy.n)
-    if short.any():
-        pos, neg = np.indices(short.shape)
-        fewest = int((pos + neg)[short].min())
+    short = np.argwhere(tables.exits & trained & (tables.keep < policy.n))
+    if short.size:
+        fewest = int(short.sum(axis=1).min())
         first = policy.budget.sizes[0]
         what = f", such as with samples={policy.n} in place of {first}" if first < policy.n else ""
         msg = (

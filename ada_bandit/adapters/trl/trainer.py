@@ -238,6 +238,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
     importance sampling or off-policy mask took out of the loss, where one of these is in use.
     """
 
+    beta: float
     _pending_extra_logs: Any
     _pending_metrics: Any
 
@@ -365,7 +366,8 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         batch = self._ada_environment()
         while request := step.allocator.ask():
             self._ada_round(step, request.ids, request.prompts)
-        vars(self).update(batch)
+        for name, value in batch.items():
+            setattr(self, name, value)
         return self._ada_select(step, prompts)
 
     def _generate_single_turn(
@@ -374,9 +376,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         if self._ada_step is not None and self._ada_step.collecting:
             # The rows of a round are no groups of num_generations.
             num_generations = 1
-        return super()._generate_single_turn(
-            prompt_ids, images, multimodal_fields, num_generations, *args, **kwargs
-        )
+        return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, *args, **kwargs)
 
     def _calculate_rewards(
         self,
@@ -427,7 +427,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             return super()._compute_loss(model, inputs)
         finally:
             self.beta = beta
-            vars(self).pop("get_off_policy_mask", None)
+            self.__dict__.pop("get_off_policy_mask", None)
 
     def _ada_off_policy_mask(self, *args: Any, **kwargs: Any) -> Any:
         """Return TRL's mask of rows, and log how many it takes out of the loss."""
@@ -500,8 +500,8 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
 
         self._ada_tell(step, ids, prompts, scores, [step.rows[number] for number in numbers], responses)
         step.padding += share * ranks - ids.size
-        for i in np.nonzero(real)[0]:
-            step.responses[int(ids[place[i]])] = responses[i]
+        for k in np.nonzero(real)[0].tolist():
+            step.responses[int(ids[place[k]])] = responses[k]
 
     def _ada_sample(self, step: _Step, numbers: list[int]) -> list[_Response]:
         """Generate one response for each entry of `numbers`, by TRL's own means."""
@@ -894,7 +894,7 @@ def _of(groups: Groups | None) -> Groups:
 
 
 def _columns(logged: dict[str, list[Any]], rows: int) -> dict[str, list[Any]]:
-    """Part columns that several reward functions have logged under one name: name, name_2, …"""
+    """Part columns that several reward functions have logged under one name: name, name_2, and so on."""
     found: dict[str, list[Any]] = {}
     for column, values in logged.items():
         times = len(values) // rows if rows and len(values) % rows == 0 else 1
