@@ -139,4 +139,6 @@ if __name__ == "__main__":
         for rows in (None, 128, 512):
             seconds, responses = sampling_time(name, rows)
             each = 1e3 * seconds / responses
-            print(f"sampling under {name}, rows_at_once={rows}: {seconds:.3f} s, {responses:.0f} responses, {each:.2f} ms")
+            print(
+                f"sampling under {name}, rows_at_once={rows}: {seconds:.3f} s, {responses:.0f} responses, {each:.2f} ms"
+            )

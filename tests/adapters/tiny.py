@@ -38,7 +38,8 @@ class PlainHead:
         scale: float,
         *_: Any,
     ) -> tuple[Any, ...]:
-        assert cap is None and chunk
+        assert cap is None
+        assert chunk > 0
         logits = torch.nn.functional.linear(hidden, weight, bias).float() * scale / temperature
         logs = logits.log_softmax(dim=-1)
         entropy = -(logs.exp() * logs).sum(dim=-1)

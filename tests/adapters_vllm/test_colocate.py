@@ -1,14 +1,13 @@
 """A real vLLM under the adapter, in colocate mode on a CPU (`make test-vllm`).
 
-Stock TRL can't run there: what stands in its way is replaced here, and nothing of the adapter. vLLM's start, which trips
-over numba's compiler; and the sync of weights, as vLLM packs them on a CPU (they go by a folder here).
+Stock TRL can't run there: what stands in its way is replaced here, and nothing of the adapter. It is vLLM's start,
+which trips over numba's compiler, and the sync of weights, as vLLM packs them on a CPU (they go by a folder here).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
