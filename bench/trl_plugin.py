@@ -36,7 +36,7 @@ class _Recording:
             }
             for entry in self.state.log_history  # type: ignore[attr-defined]
         ]
-        total = sum(float(p.detach().double().sum()) for p in self.model.parameters())  # type: ignore[attr-defined]
+        total = sum(float(p.detach().double().sum()) for p in vars(self)["model"].parameters())
         _found[_now[-1]]["runs"].append({"logs": logs, "parameters": total})
         return output
 

@@ -106,7 +106,7 @@ def sampling_time(policy: str, rows_at_once: int | None = None, steps: int = 12)
     spent: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         options = tiny.config(Path(folder), max_steps=steps, num_train_epochs=9, **_SIZES)
-        trainer = tiny.Adaptive(
+        trainer: Any = tiny.Adaptive(
             tiny.model(),
             tiny.Seen(),
             options,

@@ -41,7 +41,7 @@ class TestTrainer:
 
 def test_the_differences_are_explained(tmp_path: Path) -> None:
     (tmp_path / "checkout").mkdir()
-    (tmp_path / "checkout" / "test_fake.py", *POLICY).write_text(FAKE, encoding="utf-8")
+    (tmp_path / "checkout" / "test_fake.py").write_text(FAKE, encoding="utf-8")
     done = subprocess.run(
         [
             sys.executable,

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +256,7 @@ POLICIES = {
     "replace": "grpo:replace=0.5",
     "pods": "pods:samples=8",
 }
-REWARDS = {
+REWARDS: dict[str, Callable[[int, int], float]] = {
     "binary": lambda digit, first: float(first < digit),
     "shaped": lambda digit, first: 0.1 * (first % 10) + 0.01 * digit,
     "all wrong": lambda digit, first: -0.5 * (first % 2),

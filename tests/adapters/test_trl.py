@@ -436,6 +436,9 @@ def test_log_probabilities_of_vllm_stay_with_their_responses(tmp_path: Path) -> 
         expected = -0.1 * batch["completion_ids"] * batch["completion_mask"]
         assert torch.allclose(batch["sampling_per_token_logps"], expected)
         assert "importance_sampling_ratio" in batch
+    # TRL's mode by default drops sequences out of range, after they were kept.
+    dropped = sum(int((batch["importance_sampling_ratio"] == 0).sum()) for batch in trainer.batches)
+    assert sum(tiny.logged(trainer, "ada/dropped_rows")) == dropped > 0
 
 
 def test_with_a_seed_every_response_of_a_prompt_would_be_the_same_one(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +145,12 @@ def everything(folder: Path) -> dict[str, Any]:
 
 
 def main(folder: Path, what: str) -> None:
-    found = {
+    scenarios: dict[str, Callable[[Path], dict[str, Any]]] = {
         "everything": everything,
         "dies": lambda folder: restartable(folder / "killed", dies=True),
         "resumes": lambda folder: restartable(folder / "killed", resumes=True),
-    }[what](folder)
+    }
+    found = scenarios[what](folder)
     rank = dist.get_rank()
     (folder / f"{what}-{rank}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.destroy_process_group()

@@ -159,6 +159,8 @@ class _Step:
     """What this rank's reward functions logged by ``log_metric``: sum weighted by responses, and the weights."""
     tools: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Tool calls, failed ones, and responses of all ranks."""
+    tool_masks: list[list[int]] | None = None
+    """What TRL's own rows hold of the model's tokens, where TRL samples."""
     padding: int = 0
     """Responses of all ranks that were thrown away."""
     groups: Groups | None = None
@@ -362,6 +364,8 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             plain: tuple[Any, ...] = super()._generate(prompts)
             if step is not None and step.collecting:
                 raise _Collected(prompts, plain)
+            if step is not None:
+                step.tool_masks = plain[2]
             return plain
         batch = self._ada_environment()
         while request := step.allocator.ask():
@@ -743,7 +747,9 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
     ) -> None:
         """Tell the allocator of a batch that TRL has sampled by itself."""
         request = step.allocator.ask()
-        responses = [_Response([], ids, text, None, None) for ids, text in zip(tokens, completions, strict=True)]
+        masks: Sequence[list[int] | None] = step.tool_masks or [None] * len(tokens)
+        rows = zip(tokens, completions, masks, strict=True)
+        responses = [_Response([], ids, text, None, mask) for ids, text, mask in rows]
         self._ada_tell(step, request.ids, request.prompts, scores, inputs, responses)
         # Asks for nothing more, but raises where too many scores are missing.
         step.allocator.ask()
