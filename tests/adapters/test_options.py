@@ -92,10 +92,10 @@ def test_grpo_is_stock_and_balance_is_by_its_pools(tmp_path: Path, name: str) ->
         return
     check_adaptive(balance, seen)
     if name == "off-policy mask":
-        assert max(tiny.logged(balance, "ada/dropped_rows")) > 0
-        assert max(tiny.logged(grpo, "ada/dropped_rows")) > 0
+        assert max(tiny.logged(balance, "ada/off_policy_rows")) > 0
+        assert max(tiny.logged(grpo, "ada/off_policy_rows")) > 0
     else:
-        assert not tiny.logged(balance, "ada/dropped_rows")
+        assert not tiny.logged(balance, "ada/off_policy_rows")
     if name == "adaptive entropy":
         assert tiny.logged(balance, "entropy_coef") == tiny.logged(stock, "entropy_coef")
 

@@ -23,6 +23,7 @@ from ada_bandit.adapters.trl import AdaptiveGRPOTrainer
 from ada_bandit.adapters.trl.pool_log import PoolLog
 from ada_bandit.allocator import UnscoredError
 from ada_bandit.errors import InputError
+from ada_bandit.policy import Blend
 from tests.adapters import tiny
 
 
@@ -476,6 +477,24 @@ def test_a_trainer_without_init_has_what_the_methods_look_at() -> None:
     assert trainer._ada_step is None
     assert trainer.max_unscored is None
     assert trainer.correct_func is None
+
+
+def test_what_becomes_of_silent_groups_can_be_said_of_a_blend_and_not_of_a_learned_policy(tmp_path: Path) -> None:
+    low, high = (Policy(Positive(count), Rounds(4, 2), 4) for count in (1, 2))
+    blend = Blend(low, high, weight=0.5)
+    trainer = trained(tmp_path, blend, shaped, keywords={"no_signal": "leave_out"})
+    assert tiny.logged(trainer, "ada/left_out") == [4, 4]
+    assert trainer.policy.parts[1][1].no_signal == "leave_out"
+    with pytest.raises(InputError, match="EmpiricalBayes, which makes its own policies"):
+        trained(tmp_path, "empirical-bayes:max_samples=8", shaped, keywords={"no_signal": "keep"})
+
+
+def test_rewards_that_trl_normalises_one_by_one_are_left_to_trl_or_refused(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"multi_objective_aggregation": "normalize_then_sum"}
+    with pytest.raises(InputError, match="use no_signal='keep', which leaves everything to TRL"):
+        trained(tmp_path, "grpo", shaped, **options)
+    trainer = trained(tmp_path, "grpo", shaped, keywords={"no_signal": "keep"}, **options)
+    assert any(row["advantage"] for row in tiny.rows(trainer))
 
 
 @pytest.mark.parametrize(

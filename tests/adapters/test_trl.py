@@ -425,7 +425,7 @@ class Engine:
 
 def test_log_probabilities_of_vllm_stay_with_their_responses(tmp_path: Path) -> None:
     seen = tiny.Seen()
-    trainer = build(tmp_path, reward_funcs=seen)
+    trainer = build(tmp_path, reward_funcs=seen, vllm_importance_sampling_clip_min=0.01)
     trainer.use_vllm, trainer._last_loaded_step, trainer.vllm_generation = True, -1, Engine()
     trainer.train()
     assert_pool_advantages(trainer, seen)

@@ -237,7 +237,8 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
     ``ada/masked``, ``ada/left_out``, ``ada/unresolved_no_positive`` and ``ada/unresolved_no_negative``; counts of
     responses, ``ada/unscored``, ``ada/replaced`` and ``ada/padding``, and ``ada/unscored_fraction``;
     ``ada/empty_rows``, rows of the batch that are no kept response; ``ada/dropped_rows``, kept rows that TRL's
-    importance sampling or off-policy mask took out of the loss, where one of these is in use.
+    importance sampling took out of the loss, where vLLM's log-probabilities are corrected for; ``ada/off_policy_rows``,
+    those that its off-policy mask took out, the mean of a micro-batch.
     """
 
     beta: float
@@ -249,6 +250,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
     max_unscored: float | None = None
     memory_key: str | None = None
     rows_at_once: int | None = None
+    _ada_ready = False
     _ada_plain = True
     _ada_exact = True
     _ada_step: _Step | None = None
@@ -302,6 +304,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
                 "vision-language model. Pass its tokenizer as processing_class, or use policy='grpo'"
             )
             raise InputError(msg)
+        self._ada_ready = True
         self._ada_logged = pool_log
         if pool_log and self.accelerator.is_main_process:
             self._ada_log = PoolLog(Path(self.args.output_dir, FILE_NAME))
@@ -335,7 +338,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
     # What TRL calls, in this order.
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        if not self.model.training:
+        if not self.model.training or not self._ada_ready:
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
             return output
         self._ada_step = step = self._ada_begin(inputs)
@@ -437,7 +440,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         """Return TRL's mask of rows, and log how many it takes out of the loss."""
         mask = GRPOTrainer.get_off_policy_mask(*args, **kwargs)
         dropped = ((mask == 0) & kwargs["mask"].bool().any(dim=1, keepdim=True)).sum()
-        self._metrics["train"]["ada/dropped_rows"].append(float(self.accelerator.gather(dropped).sum().item()))
+        self._metrics["train"]["ada/off_policy_rows"].append(float(self.accelerator.gather(dropped).sum().item()))
         return mask
 
     # The parts of a step.
