@@ -34,8 +34,7 @@ import inspect
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,6 +63,17 @@ from ada_bandit.adapters.trl.options import (
     with_no_signal,
 )
 from ada_bandit.adapters.trl.pool_log import FILE_NAME, PoolLog, prompt_id
+from ada_bandit.adapters.trl.step import (
+    Response,
+    Round,
+    Step,
+    centred,
+    copied,
+    mean_over_prompts,
+    memory_keys,
+    part_columns,
+    settled,
+)
 from ada_bandit.adapters.trl.surface import TRLSurfaceError, check_attributes, check_trl
 from ada_bandit.allocator import Allocator, Groups
 from ada_bandit.errors import InputError, ProtocolError
@@ -99,83 +109,6 @@ class _Collected(Exception):  # noqa: N818 - no error: it ends TRL's method wher
         super().__init__()
         self.prompts = prompts
         self.output = output
-
-
-@dataclass(frozen=True, eq=False)
-class _Response:
-    """What this rank generated for one id."""
-
-    prompt_ids: list[int]
-    tokens: list[int]
-    completion: Any
-    logprobs: list[float | None] | None
-    tool_mask: list[int] | None
-    """Whether the model wrote the token; None where it wrote all of them."""
-    extra: dict[str, Any] = field(default_factory=dict)
-    """What the reward functions logged of the response by ``log_extra``."""
-
-    @property
-    def own(self) -> int:
-        """Tokens that the model wrote."""
-        return len(self.tokens) if self.tool_mask is None else sum(self.tool_mask)
-
-
-@dataclass(frozen=True, eq=False)
-class _Round:
-    """What all ranks learned of a request; every array is ``[response]``."""
-
-    ids: IntArray
-    prompts: IntArray
-    by_function: FloatArray
-    """`[response, function]`"""
-    sums: FloatArray
-    """Weighted sums of the rewards, NaN where the policy has no score."""
-    correct: BoolArray
-    tokens: IntArray
-    truncated: BoolArray
-
-
-@dataclass(eq=False)
-class _Step:
-    """One generation batch; `row` counts the rows of all ranks, `n` to a prompt."""
-
-    allocator: Allocator
-    rows: list[dict[str, Any]]
-    """`[prompt]` Rows of the dataset."""
-    own: slice
-    """The rows of this rank."""
-    batch: int
-    """Their number."""
-    keys: list[Hashable] | None
-    """`[prompt]` What the memory knows the prompts by."""
-    names: list[Hashable] = field(default_factory=list)
-    """`[prompt]` What the pool log calls them, where there is one."""
-    prompt_ids: dict[int, list[int]] = field(default_factory=dict)
-    fields: dict[int, dict[str, Any]] = field(default_factory=dict)
-    responses: dict[int, _Response] = field(default_factory=dict)
-    """By id: at first this rank's, at last the kept ones of all ranks."""
-    told: list[_Round] = field(default_factory=list)
-    metrics: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
-    """What this rank's reward functions logged by ``log_metric``: sum weighted by responses, and the weights."""
-    tools: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """Tool calls, failed ones, and responses of all ranks."""
-    tool_masks: list[list[int]] | None = None
-    """What TRL's own rows hold of the model's tokens, where TRL samples."""
-    padding: int = 0
-    """Responses of all ranks that were thrown away."""
-    groups: Groups | None = None
-    scored: bool = False
-    """Whether TRL has taken the rewards."""
-    collecting: bool = False
-    """Whether TRL is preparing a round of the adapter's, with environments and tools, and not the batch."""
-
-    def joined(self, functions: int) -> _Round:
-        """Return all rounds as one."""
-        if not self.told:
-            none, flags = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
-            return _Round(none, none, np.zeros((0, functions)), np.zeros(0), flags, none, flags)
-        parts = zip(*(vars(each).values() for each in self.told), strict=True)
-        return _Round(*(np.concatenate(each) for each in parts))
 
 
 class AdaptiveGRPOTrainer(GRPOTrainer):
@@ -253,7 +186,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
     _ada_ready = False
     _ada_plain = True
     _ada_exact = True
-    _ada_step: _Step | None = None
+    _ada_step: Step | None = None
     _ada_latest: Allocator | None = None
     _ada_seeded = (-1, 0)
     _ada_barren = 0
@@ -395,14 +328,14 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         step = self._ada_step
         if step is None or self._ada_plain:
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-            for column, values in _columns(self._pending_extra_logs, len(prompts)).items():
+            for column, values in part_columns(self._pending_extra_logs, len(prompts)).items():
                 self._pending_extra_logs[column] = values
             if step is not None:
                 step.scored = True
                 self._ada_watch(step, rewards, inputs, completions, completion_ids_list)
             return rewards
         step.scored = True
-        ids = _of(step.groups).ids.ravel()
+        ids = settled(step.groups).ids.ravel()
         columns = {column for number in ids[step.own] if number >= 0 for column in step.responses[number].extra}
         for column in columns:
             values = [step.responses[number].extra.get(column) if number >= 0 else None for number in ids[step.own]]
@@ -445,7 +378,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
 
     # The parts of a step.
 
-    def _ada_begin(self, inputs: list[dict[str, Any]]) -> _Step:
+    def _ada_begin(self, inputs: list[dict[str, Any]]) -> Step:
         """Number the prompts of all ranks and start an allocator."""
         ranks, rank, batch = self.accelerator.num_processes, self.accelerator.process_index, len(inputs)
         every: list[dict[str, Any]] = [] if self._ada_plain else gather_object(inputs)
@@ -458,7 +391,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         now = self.state.global_step
         self._ada_seeded = (now, count + 1 if latest == now else 0)
         seed = fold_seed(self.args.seed % 2**64, *self._ada_seeded)
-        keys = None if self.memory_key is None else _memory_keys(rows, self.memory_key)
+        keys = None if self.memory_key is None else memory_keys(rows, self.memory_key)
         allocator = self.steps.allocator(prompts, seed, keys)
         for policy in allocator.policies:
             check_group(policy, self.num_generations)
@@ -469,14 +402,14 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             what = _no_signal(self.policy)
             msg = f"policy {self.policy.label!r}: a response is correct {rule}; groups without signal: {what!r}"
             logger.info(msg)
-        step = _Step(allocator, rows, slice(rank * batch, (rank + 1) * batch), batch, keys)
+        step = Step(allocator, rows, slice(rank * batch, (rank + 1) * batch), batch, keys)
         if self._ada_logged:
             whole = bool(self.environment_factories)
             names = [prompt_id(row, self.memory_key, whole=whole) for row in (inputs if self._ada_plain else rows)]
             step.names = gather_object(names)[:: self.num_generations] if self._ada_plain else names
         return step
 
-    def _ada_round(self, step: _Step, ids: IntArray, prompts: IntArray) -> None:
+    def _ada_round(self, step: Step, ids: IntArray, prompts: IntArray) -> None:
         """Generate and score this rank's share of a request, and tell the allocator all of it."""
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         share = -(-ids.size // ranks)
@@ -498,7 +431,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
                 texts, rolled = self._ada_interact(step, rows)
                 responses += rolled
             else:
-                texts = [_copied(row["prompt"]) for row in rows]
+                texts = [copied(row["prompt"]) for row in rows]
             scores, extras = self._ada_score(step, rows, texts, responses[chunk], real[chunk])
             parts.append(scores.view(ranks, -1, scores.shape[1]))
             for i, response in enumerate(responses[chunk]):
@@ -510,7 +443,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         for k in np.nonzero(real)[0].tolist():
             step.responses[int(ids[place[k]])] = responses[k]
 
-    def _ada_sample(self, step: _Step, numbers: list[int]) -> list[_Response]:
+    def _ada_sample(self, step: Step, numbers: list[int]) -> list[Response]:
         """Generate one response for each entry of `numbers`, by TRL's own means."""
         self._ada_tokenize(step, sorted(set(numbers) - step.prompt_ids.keys()))
         # transformers holds all rows in memory at once: no more of them than in a batch of plain GRPO.
@@ -527,14 +460,14 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         prompt_ids = [step.prompt_ids[number] for number in numbers]
         completions = self._ada_decode(step.rows[numbers[0]]["prompt"], prompt_ids, tokens)
         return [
-            _Response(prompt, ids, completion, logprobs[i] if logprobs else None, None)
+            Response(prompt, ids, completion, logprobs[i] if logprobs else None, None)
             for i, (prompt, ids, completion) in enumerate(zip(prompt_ids, tokens, completions, strict=True))
         ]
 
-    def _ada_tokenize(self, step: _Step, numbers: list[int]) -> None:
+    def _ada_tokenize(self, step: Step, numbers: list[int]) -> None:
         if not numbers:
             return
-        tokenized, images, fields = super()._tokenize_prompts([_copied(step.rows[i]["prompt"]) for i in numbers])
+        tokenized, images, fields = super()._tokenize_prompts([copied(step.rows[i]["prompt"]) for i in numbers])
         if images is not None:
             msg = "the adapter does not carry images, and a prompt holds some; use policy='grpo', or prompts of text"
             raise InputError(msg)
@@ -562,14 +495,14 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         names = ("environments", "_batch_environments", "_sync_tool_dicts", "_async_tool_dicts")
         return {name: vars(self)[name] for name in names if name in vars(self)}
 
-    def _ada_interact(self, step: _Step, rows: list[dict[str, Any]]) -> tuple[list[Any], list[_Response]]:
+    def _ada_interact(self, step: Step, rows: list[dict[str, Any]]) -> tuple[list[Any], list[Response]]:
         """Roll out one response a row with tools or environments, prepared and run by TRL's own methods.
 
         Returns the prompts as the environments have completed them, and the responses.
         """
         if all("prompt" in row for row in rows):
             for row in rows:
-                row["prompt"] = _copied(row["prompt"])
+                row["prompt"] = copied(row["prompt"])
         metrics, self._metrics["train"] = self._metrics["train"], defaultdict(list)
         seen = self.state.num_input_tokens_seen
         step.collecting = True
@@ -597,17 +530,17 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             step.tools[i] += share * (size if i == 0 else logged["tools/call_frequency"][-1] * size)
         step.tools[2] += size
         responses = [
-            _Response(ids, tokens[i], completions[i], logprobs[i] if logprobs else None, mask[i] if mask else None)
+            Response(ids, tokens[i], completions[i], logprobs[i] if logprobs else None, mask[i] if mask else None)
             for i, ids in enumerate(prompt_ids)
         ]
         return prompts, responses
 
     def _ada_score(
         self,
-        step: _Step,
+        step: Step,
         rows: list[dict[str, Any]],
         texts: list[Any],
-        responses: Sequence[_Response],
+        responses: Sequence[Response],
         real: BoolArray,
     ) -> tuple[Any, dict[str, list[Any]]]:
         """Score rows of this rank; return the rewards of all ranks, and this rank's extra columns."""
@@ -616,7 +549,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         completions, tokens = ([getattr(each, name) for each in responses] for name in ("completion", "tokens"))
         try:
             scores = super()._calculate_rewards(rows, texts, completions, tokens)
-            extras, metrics = _columns(self._pending_extra_logs, len(rows)), self._pending_metrics
+            extras, metrics = part_columns(self._pending_extra_logs, len(rows)), self._pending_metrics
         finally:
             self._pending_extra_logs, self._pending_metrics = held
         for column, values in extras.items():
@@ -631,12 +564,12 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
 
     def _ada_tell(
         self,
-        step: _Step,
+        step: Step,
         ids: IntArray,
         prompts: IntArray,
         scores: Any,
         rows: list[dict[str, Any]],
-        responses: Sequence[_Response],
+        responses: Sequence[Response],
     ) -> None:
         """Judge the responses of all ranks, and tell the allocator; `rows` and `responses` are this rank's."""
         eos = {*self.eos_token_ids, self._tokenizer.pad_token_id}
@@ -662,9 +595,9 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             correct = flags == 1
         step.allocator.tell(ids, sums, correct)
         by_function = scores[: ids.size].double().cpu().numpy()
-        step.told.append(_Round(ids, prompts, by_function, sums, correct, tokens, truncated.astype(np.bool_)))
+        step.told.append(Round(ids, prompts, by_function, sums, correct, tokens, truncated.astype(np.bool_)))
 
-    def _ada_correct(self, scores: Any, rows: list[dict[str, Any]], responses: Sequence[_Response]) -> FloatArray:
+    def _ada_correct(self, scores: Any, rows: list[dict[str, Any]], responses: Sequence[Response]) -> FloatArray:
         """Return what `correct_func` says of all ranks' responses."""
         inputs = [row | {"completion": each.completion} for row, each in zip(rows, responses, strict=True)]
         first = self.accelerator.process_index * len(rows)
@@ -678,7 +611,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         every = gather(torch.as_tensor(flags, dtype=torch.float32, device=self.accelerator.device))
         return np.asarray(every.double().cpu().numpy())
 
-    def _ada_select(self, step: _Step, prompts: list[Any]) -> tuple[Any, ...]:
+    def _ada_select(self, step: Step, prompts: list[Any]) -> tuple[Any, ...]:
         """Take the groups, and lay out this rank's rows as TRL's ``_generate`` does."""
         step.groups = groups = step.allocator.groups()
         kept = set(groups.ids[groups.mask].tolist())
@@ -699,7 +632,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         for row in rows:
             # TRL looks at the last token of every row.
             empty = row is None or not row.tokens
-            tokens.append([self._tokenizer.eos_token_id] if empty else cast("_Response", row).tokens)
+            tokens.append([self._tokenizer.eos_token_id] if empty else cast("Response", row).tokens)
             completions.append(blank if row is None else row.completion)
             logprobs.append([0.0] if row is None or empty else row.logprobs)
             mask = [0] if row is None or empty else row.tool_mask or [1] * len(row.tokens)
@@ -711,7 +644,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         shown = logprobs if self.use_vllm else None
         return prompt_ids, tokens, masks if masked else None, completions, shown, {}, None, []
 
-    def _ada_log_lengths(self, step: _Step, prompt_ids: list[list[int]]) -> None:
+    def _ada_log_lengths(self, step: Step, prompt_ids: list[list[int]]) -> None:
         """Log what TRL logs of a batch's tokens, of the kept responses of all ranks."""
         kept = list(step.responses.values())
         eos = {*self.eos_token_ids, self._tokenizer.pad_token_id}
@@ -746,21 +679,21 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             output[_SCALE] = torch.tensor(rows / kept, device=self.accelerator.device)
 
     def _ada_watch(
-        self, step: _Step, scores: Any, inputs: list[dict[str, Any]], completions: list[Any], tokens: list[list[int]]
+        self, step: Step, scores: Any, inputs: list[dict[str, Any]], completions: list[Any], tokens: list[list[int]]
     ) -> None:
         """Tell the allocator of a batch that TRL has sampled by itself."""
         request = step.allocator.ask()
         masks: Sequence[list[int] | None] = step.tool_masks or [None] * len(tokens)
         rows = zip(tokens, completions, masks, strict=True)
-        responses = [_Response([], ids, text, None, mask) for ids, text, mask in rows]
+        responses = [Response([], ids, text, None, mask) for ids, text, mask in rows]
         self._ada_tell(step, request.ids, request.prompts, scores, inputs, responses)
         # Asks for nothing more, but raises where too many scores are missing.
         step.allocator.ask()
         step.groups = step.allocator.groups()
 
-    def _ada_mend(self, step: _Step, output: dict[str, Any]) -> None:
+    def _ada_mend(self, step: Step, output: dict[str, Any]) -> None:
         """Keep the policy's word on top of what TRL does: on silent groups, and on rows that have no score for it."""
-        groups, every, n = _of(step.groups), step.told[0], self.num_generations
+        groups, every, n = settled(step.groups), step.told[0], self.num_generations
         unscored = np.isnan(every.sums).reshape(-1, n)
         truncated = (every.truncated & self.mask_truncated_completions).reshape(-1, n)
         kept = ~unscored
@@ -770,7 +703,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         # TRL's baseline has seen the truncated ones.
         seen = truncated.any(axis=1)
         if seen.any():
-            advantages[seen] = _centred(every.sums.reshape(-1, n), self.scale_rewards)[seen]
+            advantages[seen] = centred(every.sums.reshape(-1, n), self.scale_rewards)[seen]
         changed = seen | (groups.silent & (advantages != 0).any(axis=1))
         if changed.any():
             advantages[groups.silent] = 0
@@ -785,13 +718,13 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         output["num_items_in_batch"] = gather((output["completion_mask"] * mask).sum()).sum()
         self._ada_normalise(output, int(kept.sum()), kept.size)
 
-    def _ada_finish(self, step: _Step, output: dict[str, Any]) -> None:
+    def _ada_finish(self, step: Step, output: dict[str, Any]) -> None:
         """Log the step and remember it."""
-        groups, counts = _of(step.groups), step.allocator.metrics()
+        groups, counts = settled(step.groups), step.allocator.metrics()
         every = step.joined(len(self.reward_funcs))
         rewards = groups.rewards[groups.mask]
         logged = {
-            "pool_reward": _mean_over_prompts(every.prompts, every.sums),
+            "pool_reward": mean_over_prompts(every.prompts, every.sums),
             "selected_reward": float(rewards.mean()) if rewards.size else math.nan,
             "tokens": float(every.tokens.sum()),
             "threshold": self.policy.threshold,
@@ -811,7 +744,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             self._ada_write(step, every, groups)
         self.steps.observe(step.allocator, step.keys)
 
-    def _ada_warn(self, every: _Round, counts: dict[str, float]) -> None:
+    def _ada_warn(self, every: Round, counts: dict[str, float]) -> None:
         """Warn of scores that are missing, and of a threshold that nothing passes."""
         share = counts["unscored_fraction"]
         if share > _MUCH:
@@ -835,7 +768,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             )
             logger.warning(msg)
 
-    def _ada_write(self, step: _Step, every: _Round, groups: Groups) -> None:
+    def _ada_write(self, step: Step, every: Round, groups: Groups) -> None:
         log = cast("PoolLog", self._ada_log)
         log.write(
             self.state.global_step,
@@ -893,65 +826,3 @@ _COUNTS = (
 def _no_signal(policy: AnyPolicy) -> NoSignal:
     first: Policy = policy.low if isinstance(policy, Blend) else policy
     return first.no_signal
-
-
-def _of(groups: Groups | None) -> Groups:
-    if groups is None:
-        msg = f"TRL {trl.__version__} asks for rewards before responses"
-        raise TRLSurfaceError(msg)
-    return groups
-
-
-def _columns(logged: dict[str, list[Any]], rows: int) -> dict[str, list[Any]]:
-    """Part columns that several reward functions have logged under one name: name, name_2, and so on."""
-    found: dict[str, list[Any]] = {}
-    for column, values in logged.items():
-        times = len(values) // rows if rows and len(values) % rows == 0 else 1
-        for k in range(max(times, 1)):
-            name = column if k == 0 else f"{column}_{k + 1}"
-            found[name] = values if times <= 1 else values[k * rows : (k + 1) * rows]
-    return found
-
-
-def _centred(sums: FloatArray, scale: Any) -> FloatArray:
-    """Return TRL's advantages of the rows that have a score, ``[prompt, slot]``; 0 for the others."""
-    scored = ~np.isnan(sums)
-    count = scored.sum(axis=1, keepdims=True)
-    filled = np.where(scored, sums, 0.0)
-    centred = np.where(scored, filled - filled.sum(axis=1, keepdims=True) / np.maximum(count, 1), 0.0)
-    if scale == "none":
-        return centred
-    if scale == "batch":
-        std = np.full((len(sums), 1), np.std(sums[scored], ddof=1) if scored.sum() > 1 else 0.0)
-    else:
-        std = np.sqrt((centred**2).sum(axis=1, keepdims=True) / np.maximum(count - 1, 1))
-    return centred / (std + 1e-4)
-
-
-def _mean_over_prompts(prompts: IntArray, sums: FloatArray) -> float:
-    scored = ~np.isnan(sums)
-    count = np.bincount(prompts[scored])
-    total = np.bincount(prompts[scored], sums[scored])
-    return float((total[count > 0] / count[count > 0]).mean()) if count.any() else math.nan
-
-
-def _copied(prompt: Any) -> Any:
-    """Copy the messages of a prompt: TRL hands every response its own, and reward functions may change them."""
-    if isinstance(prompt, str):
-        return prompt
-    return [dict(message) for message in prompt]
-
-
-def _memory_keys(rows: list[dict[str, Any]], column: str) -> list[Hashable]:
-    keys: list[Hashable] = []
-    for row in rows:
-        key = row.get(column)
-        if not isinstance(key, (str, int)):
-            msg = (
-                f"memory_key = {column!r} must be a column of strings or whole numbers that name the prompts; got "
-                f"{key!r} in a row with the columns {', '.join(row)}. Add such a column, and keep "
-                "remove_unused_columns=False"
-            )
-            raise InputError(msg)
-        keys.append(key)
-    return keys
