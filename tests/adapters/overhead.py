@@ -101,9 +101,44 @@ def own_time(policy: str, steps: int = 15) -> float:
     return statistics.median(b - a for a, b in itertools.pairwise(starts[1:]))
 
 
+def sampling_time(policy: str, rows_at_once: int | None = None, steps: int = 12) -> tuple[float, float]:
+    """Return the median seconds of generation and scoring in a step, and the mean of its responses."""
+    spent: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        options = tiny.config(Path(folder), max_steps=steps, num_train_epochs=9, **_SIZES)
+        trainer: Any = tiny.Adaptive(
+            tiny.model(),
+            tiny.Seen(),
+            options,
+            tiny.prompts(64),
+            processing_class=tiny.tokenizer(),
+            policy=policy,
+            rows_at_once=rows_at_once,
+        )
+        sample = trainer._generate_and_score_completions
+
+        def timed(inputs: Any) -> Any:
+            since = time.perf_counter()
+            output = sample(inputs)
+            spent.append(time.perf_counter() - since)
+            return output
+
+        trainer._generate_and_score_completions = timed
+        trainer.train()
+        responses = tiny.logged(trainer, "ada/responses")
+    return statistics.median(spent[1:]), statistics.mean(responses[1:])
+
+
 if __name__ == "__main__":
     stock = stock_step()
     print(f"a step of GRPOTrainer: {1e3 * stock:.1f} ms")
     for name in ("rloo", "reinforce-ada-balance", "grpo"):
         own = own_time(name)
         print(f"the adapter itself under {name}: {1e3 * own:.2f} ms a step, {100 * own / stock:.1f} % of it")
+    for name in ("grpo", "reinforce-ada-balance"):
+        for rows in (None, 128, 512):
+            seconds, responses = sampling_time(name, rows)
+            each = 1e3 * seconds / responses
+            print(
+                f"sampling under {name}, rows_at_once={rows}: {seconds:.3f} s, {responses:.0f} responses, {each:.2f} ms"
+            )

@@ -15,11 +15,39 @@ from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer import utils as trl_utils
 
 from ada_bandit.adapters.trl import AdaptiveGRPOTrainer
 
 # Threads cost more than they bring on matrices of this size.
 torch.set_num_threads(1)
+
+
+class PlainHead:
+    """What TRL 1.15 has in Triton alone, in torch: log-probabilities of the targets, and entropies."""
+
+    @staticmethod
+    def apply(
+        hidden: Any,
+        weight: Any,
+        bias: Any,
+        targets: Any,
+        temperature: float,
+        chunk: int,
+        cap: Any,
+        scale: float,
+        *_: Any,
+    ) -> tuple[Any, ...]:
+        assert cap is None
+        assert chunk > 0
+        logits = torch.nn.functional.linear(hidden, weight, bias).float() * scale / temperature
+        logs = logits.log_softmax(dim=-1)
+        entropy = -(logs.exp() * logs).sum(dim=-1)
+        return logs.gather(-1, targets[:, None])[:, 0], entropy, None, None, None
+
+
+if getattr(trl_utils, "_ChunkedLogProbFunction", PlainHead) is None:
+    trl_utils._ChunkedLogProbFunction = PlainHead
 
 WORDS = ["<pad>", "<eos>", "<user>", "<assistant>", "=", *"0123456789"]
 TEMPLATE = (
@@ -114,9 +142,7 @@ class Seen:
         self.reward = reward or (lambda digit, completion: float(first_digit(completion) < digit))
         self.calls: list[list[tuple[int, str, tuple[int, ...], float | None]]] = []
 
-    def __call__(
-        self, prompts: Any, completions: Any, completion_ids: Any, digit: list[int], **kwargs: Any
-    ) -> list[float | None]:
+    def __call__(self, completions: Any, completion_ids: Any, digit: list[int], **kwargs: Any) -> list[float | None]:
         values = [self.reward(d, c) for d, c in zip(digit, completions, strict=True)]
         shown = zip(digit, map(text_of, completions), map(tuple, completion_ids), values, strict=True)
         self.calls.append(list(shown))
