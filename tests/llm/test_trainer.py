@@ -239,12 +239,16 @@ def test_gradient_checkpointing_and_tokens_left_out_change_what_they_say(tiny_mo
     model = config.model.model_copy(update={"gradient_checkpointing": True})
     recomputed = Trainer(config.model_copy(update={"model": model}), tmp_path / "b").run()
     assert same_weights(plain, recomputed)
-    kept = Trainer(small_config(tiny_model_dir, train__steps=2, train__no_signal="keep"), tmp_path / "c").run()
+    left_out = Trainer(small_config(tiny_model_dir, train__steps=2, train__no_signal="leave_out"), tmp_path / "c").run()
     first, other = rows_of(tmp_path / "a")[0], rows_of(tmp_path / "c")[0]
-    assert first["kept"] == 4 * first["kept_prompts"]
-    assert other["kept"] == 32
-    assert first["kept"] < other["kept"]
-    assert not same_weights(plain, kept)
+    assert other["kept"] == 4 * other["kept_prompts"] < first["kept"] == 32
+    assert first["masked"] == other["left_out"] == (first["kept"] - other["kept"]) / 4 > 0
+    assert first["kept_masked"] == first["kept"] - other["kept"]
+    assert (first["left_out"], other["masked"], other["kept_masked"]) == (0, 0, 0)
+    # The same sum over a smaller number of tokens.
+    assert first["loss_tokens"] > other["loss_tokens"]
+    assert first["loss"] * first["loss_tokens"] == pytest.approx(other["loss"] * other["loss_tokens"], rel=1e-5)
+    assert not same_weights(plain, left_out)
 
 
 def test_autocast_in_bfloat16_runs(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -301,8 +305,10 @@ def test_two_processes_train_as_one(tiny_model_dir: Path, tmp_path: Path, monkey
     requests: list[list[int]] = [[]]
     ask = Allocator.ask
 
-    def ask_and_count(allocator: Allocator) -> Request:
-        request = ask(allocator)
+    def ask_and_count(allocator: Allocator, *, again: bool = False) -> Request:
+        request = ask(allocator, again=again)
+        if again:
+            return request
         # An empty request ends the step.
         requests[-1].append(len(request)) if request else requests.append([])
         return request
