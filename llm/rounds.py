@@ -76,6 +76,38 @@ class StepSample:
         total = np.bincount(of, weights=rewards[scored], minlength=len(self.prompts))
         return np.where(count > 0, total / np.maximum(count, 1), math.nan)
 
+    def numbers(self, groups: Groups, rows: Sequence[KeptResponse]) -> dict[str, float]:
+        """Return what a run logs of its sampling, from what the allocator counted and from the rows in the loss.
+
+        Parameters
+        ----------
+        groups
+            The step's groups.
+        rows
+            What `kept` returned.
+        """
+        told = self.allocator.metrics()
+        means = self.pool_means()
+        logprobs = [each.logprobs for each in self.responses.values()]
+        names = ("unresolved_no_positive", "unresolved_no_negative", "unsampled", "masked", "left_out")
+        lost = ("unscored", "unscored_fraction", "replaced")
+        return {
+            "prompts": len(self.prompts),
+            "pool_reward": _mean(means[~np.isnan(means)]),
+            "pool_pass_rate": told["pass_rate"],
+            "selected_reward": _mean(groups.rewards[groups.mask]),
+            "responses": len(self.responses),
+            "rounds": told["rounds"],
+            "signal_fraction": told["signal_fraction"],
+            "resolved_fraction": told["resolved"] / max(len(self.prompts), 1),
+            **{name: told[name] for name in (*names, *lost)},
+            **self.counts,
+            "kept": len(rows),
+            "kept_prompts": len({row.prompt for row in rows}),
+            "kept_masked": sum(row.masked for row in rows),
+            "sampled_entropy": -_mean(np.concatenate(logprobs)) if logprobs else math.nan,
+        }
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs in order to go on with the next round."""
         return {
@@ -188,3 +220,7 @@ def _take(step: StepSample, ids: Sequence[int], told: Sequence[tuple[Sequence[Re
             step.counts[name] += getattr(scores, name)
         step.first_error = step.first_error or scores.first_error
     return rewards
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if values.size else math.nan

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ada_bandit import PassRateMemory
-from ada_bandit._types import FloatArray, IntArray
+from ada_bandit._types import IntArray
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
 from ada_bandit.step_specs import read_step_policy
@@ -360,38 +360,14 @@ class Trainer:
         return encode_all(self.tokenizer, prompts, self.config.model, longest=longest, overlong=task.overlong)
 
     def _row(self, step: StepSample, groups: Groups, rows: list[KeptResponse], tokens: int) -> dict[str, Any]:
-        told = step.allocator.metrics()
-        prompts = max(len(step.prompts), 1)
-        logprobs = [each.logprobs for each in step.responses.values()]
-        means = step.pool_means()
         return {
             "policy": self.steps.policy.label,
-            "prompts": len(step.prompts),
-            "pool_reward": _mean(means[~np.isnan(means)]),
-            "pool_pass_rate": told["pass_rate"],
-            "selected_reward": _mean(groups.rewards[groups.mask]),
-            "responses": len(step.responses),
+            **step.numbers(groups, rows),
             "tokens": tokens,
             "total_responses": self.total_responses,
             "total_tokens": self.total_tokens,
             "mean_tokens": tokens / max(len(step.responses), 1),
-            "rounds": told["rounds"],
-            "signal_fraction": told["signal_fraction"],
-            "resolved_fraction": told["resolved"] / prompts,
-            "unresolved_no_positive": told["unresolved_no_positive"],
-            "unresolved_no_negative": told["unresolved_no_negative"],
-            "unsampled": told["unsampled"],
-            "masked": told["masked"],
-            "left_out": told["left_out"],
-            "unscored": told["unscored"],
-            "unscored_fraction": told["unscored_fraction"],
-            "replaced": told["replaced"],
-            **step.counts,
             "first_error": step.first_error or None,
-            "kept": len(rows),
-            "kept_prompts": len({row.prompt for row in rows}),
-            "kept_masked": sum(row.masked for row in rows),
-            "sampled_entropy": -_mean(np.concatenate(logprobs)) if logprobs else math.nan,
         }
 
     def _note(self, step: StepSample, unscored: float) -> str | None:
@@ -473,7 +449,3 @@ class Trainer:
         if self.config.checkpoint.rounds and self._saved == self.step and self.world.is_main:
             with self.clock("checkpoint"):
                 self.checkpoints.save_round(self.step, step.rounds, step.state_dict())
-
-
-def _mean(values: FloatArray) -> float:
-    return float(values.mean()) if values.size else math.nan
