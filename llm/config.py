@@ -167,6 +167,10 @@ class TrainConfig(Section):
     head_tile: Positive = Field(
         2**24, description="Logits in memory at a time, at the most: tokens x vocabulary, in float32."
     )
+    check_memory: bool = Field(
+        default=True,
+        description="End before the first step where the estimated memory is more than there is; false: say so.",
+    )
     epochs: Positive = Field(1, description="Passes over a step's groups.")
     learning_rate: Annotated[float, Field(gt=0)] = Field(1e-6, description="AdamW's step size.")
     warmup_steps: Natural = Field(10, description="Steps over which the learning rate rises from 0.")

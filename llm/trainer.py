@@ -31,6 +31,7 @@ from llm.config import RunConfig, TaskConfig
 from llm.distributed import World
 from llm.evaluate import evaluate_task
 from llm.logs import MetricsLog, cut_rows, write_run_files
+from llm.memory import check_memory
 from llm.models import choose_device, context_length, encode_all, load_model, load_tokenizer
 from llm.rounds import StepSample, sample_step
 from llm.samplers.make import make_sampler
@@ -181,6 +182,8 @@ class Trainer:
         begun = self.checkpoints.latest() if resume else None
         source = config.model.path if begun is None else begun.path
         self.device = self.world.device or choose_device(config.model.device)
+        crowded = check_memory(config, self.device)
+        self._notes = (*self.world.notes, *((crowded,) if crowded else ()))
         self.tokenizer = load_tokenizer(config.model.path)
         self.model = load_model(source, config.model.dtype, self.device)
         if config.model.gradient_checkpointing:
@@ -204,8 +207,13 @@ class Trainer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is worth telling of the tasks: prompts that were left out."""
-        return (*self.task.notes, *self.update.notes, *(note for each in self.evals for note in each.notes))
+        """What is worth telling before the run: of processes, memory, and prompts that were left out."""
+        return (
+            *self._notes,
+            *self.task.notes,
+            *self.update.notes,
+            *(note for each in self.evals for note in each.notes),
+        )
 
     def _prepare_folder(self, *, resume: bool) -> None:
         if not resume and self.world.is_main and (self.out / "metrics.jsonl").exists():
@@ -272,7 +280,7 @@ class Trainer:
         begun = self.step
         log = None
         if self.world.is_main:
-            write_run_files(self.out, config, device=self.device, step=begun)
+            write_run_files(self.out, config, device=self.device, step=begun, processes=self.world.size)
             if self._responses.exists():
                 cut_rows(self._responses, begun)
             log = MetricsLog(self.out, tensorboard=config.log.tensorboard, resume_from=begun if self._resume else None)

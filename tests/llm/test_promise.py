@@ -60,7 +60,7 @@ class Bigrams(torch.nn.Module):
         return SimpleNamespace(logits=self.lm_head(hidden[:, -logits_to_keep:]))
 
 
-def bigrams() -> Bigrams:
+def bigrams() -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return Bigrams().double()
