@@ -14,6 +14,7 @@ from typing import Any
 
 from ada_bandit.errors import InputError
 from llm.config import RunConfig
+from llm.models import check_directory
 
 __all__ = ["Need", "Shape", "check_memory", "estimate_memory", "model_shape", "room"]
 
@@ -67,11 +68,12 @@ def model_shape(path: str | Path) -> Shape:
     InputError
         If the directory holds no model's config.
     """
+    folder = check_directory(path)
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        config: Any = AutoConfig.from_pretrained(path, local_files_only=True)
+        config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError, KeyError, RuntimeError) as error:

@@ -52,6 +52,11 @@ class StepSample:
         """Tokens generated."""
         return sum(each.tokens.size for each in self.responses.values())
 
+    @property
+    def unscored_share(self) -> float:
+        """Share of the responses so far that have no score."""
+        return float(np.isnan(list(self.rewards.values())).mean()) if self.rewards else 0.0
+
     def kept(self, groups: Groups) -> list[KeptResponse]:
         """Return the responses of the groups: what the policy keeps, and nothing else."""
         masked = groups.silent & (self.allocator.policy.no_signal == "mask")
@@ -180,7 +185,8 @@ def sample_step(
             allocator.tell(request.ids, _take(step, request.ids.tolist(), told))
             step.counts["padding"] += world.padding(len(request))
             step.rounds += 1
-        if after_round is not None:
+        # A round that stops the run isn't saved: with the verifier mended, a resumed run samples it once more.
+        if after_round is not None and step.unscored_share <= allocator.max_unscored:
             after_round(step)
         request = _ask(step, timed)
     with timed("allocate"):
