@@ -324,7 +324,7 @@ def _sample_shared(
     groups = allocator.groups()
     memory.update(keys, groups.pos, groups.neg)
     prompt, slot = np.nonzero(groups.mask)
-    draw, hit = groups.ids[prompt, slot] % policy.budget.max_samples, groups.correct[prompt, slot]
+    (_, draw), hit = allocator.locate(groups.ids[prompt, slot]), groups.correct[prompt, slot]
     u = uniform(seed, Stream.REWARDS, prompt, draw)
     answer = (u[:, None] >= ends[prompt]).sum(axis=1)
     answer = np.where(hit, np.minimum(answer, right - 1), np.clip(answer, right, answers - 1))
