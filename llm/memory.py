@@ -94,7 +94,7 @@ def model_shape(path: str | Path) -> Shape:
     )
 
 
-def estimate_memory(config: RunConfig, shape: Shape, device_bytes: float) -> Need:
+def estimate_memory(config: RunConfig, shape: Shape, gpu_bytes: float = 0.0) -> Need:
     """Return what a run needs at its peak.
 
     Parameters
@@ -103,8 +103,8 @@ def estimate_memory(config: RunConfig, shape: Shape, device_bytes: float) -> Nee
         The run.
     shape
         The model's sizes.
-    device_bytes
-        Memory of the device, of which vLLM on a GPU takes its share.
+    gpu_bytes
+        Memory of the GPU, of which vLLM takes its share; 0 on a CPU, where it has a cache of its own size.
     """
     train, sampler = config.train, config.sampler
     own = _FLOAT32 if config.model.dtype == "float32" else 2
@@ -131,8 +131,9 @@ def estimate_memory(config: RunConfig, shape: Shape, device_bytes: float) -> Nee
     head += (_FLOAT32 + computed) * shape.vocabulary * shape.hidden
     update = {"activations": activations, "output layer": head}
     if sampler.kind == "vllm":
-        on_gpu = config.model.device != "cpu" and device_bytes > 0
-        share = sampler.memory_share * device_bytes if on_gpu else sampler.cache_gib * _GIB + 2 * shape.parameters
+        sampled = 2 if sampler.dtype == "bfloat16" else own
+        on_cpu = sampler.cache_gib * _GIB + sampled * shape.parameters
+        share = sampler.memory_share * gpu_bytes if gpu_bytes else on_cpu
         return Need({**static, **update, "vLLM": share})
     # The transformers sampler shares the weights, and its cache is gone when the update begins.
     width = 2 * shape.layers * shape.keys * computed
@@ -143,23 +144,26 @@ def estimate_memory(config: RunConfig, shape: Shape, device_bytes: float) -> Nee
     return Need(static | update)
 
 
-def room(device: str) -> tuple[float, str]:
-    """Return the bytes that a device has room for, 0 where that can't be told, and in words what they are."""
+def room(device: str) -> tuple[float, float]:
+    """Return the bytes that a device has free, 0 where that can't be told, and all bytes of it if it is a GPU, else 0.
+
+    On a CPU they are what the system says to be available without swapping.
+    """
     import torch
 
     if device.startswith("cuda"):
-        free, _ = torch.cuda.mem_get_info(device)
-        return float(free), f"are free on {torch.cuda.get_device_name(device)}"
+        free, total = torch.cuda.mem_get_info(device)
+        return float(free), float(total)
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         sizes = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines)}
         available = 1024.0 * sizes["MemAvailable"]
     except (OSError, ValueError, KeyError, IndexError):
-        return 0.0, "can't be told"
-    return available, "are available on this machine"
+        return 0.0, 0.0
+    return available, 0.0
 
 
-def check_memory(config: RunConfig, device: str, shape: Shape | None = None) -> str:
+def check_memory(config: RunConfig, device: str, processes: int = 1) -> str:
     """Return a warning where a run seems not to fit, empty where it does or nothing can be told.
 
     Parameters
@@ -168,22 +172,24 @@ def check_memory(config: RunConfig, device: str, shape: Shape | None = None) -> 
         The run.
     device
         The device in use.
-    shape
-        The model's sizes; read from its directory unless given.
+    processes
+        Processes that train together; on a CPU all of them share its memory.
 
     Raises
     ------
     InputError
         If it seems not to fit, unless `train.check_memory` is false.
     """
-    there, what = room(device)
+    there, gpu = room(device)
     if there <= 0:
         return ""
-    need = estimate_memory(config, model_shape(config.model.path) if shape is None else shape, there)
+    there /= 1 if gpu else processes
+    need = estimate_memory(config, model_shape(config.model.path), gpu)
     if need.total <= there:
         return ""
     text = (
-        f"this run needs about {need.total / _GIB:.1f} GiB of memory, and {there / _GIB:.1f} GiB {what}. In GiB: "
+        f"this run needs about {need.total / _GIB:.1f} GiB of memory{' a process' if processes > 1 else ''}, and "
+        f"{there / _GIB:.1f} GiB are free for it on the {'GPU' if gpu else 'CPU'}. In GiB: "
         f"{need}. Less: train.micro_tokens (now {config.train.micro_tokens}), train.head_tile (now "
         f"{config.train.head_tile}), sampler.batch_size, sampler.memory_share, or model.gradient_checkpointing = true"
     )

@@ -182,7 +182,7 @@ class Trainer:
         begun = self.checkpoints.latest() if resume else None
         source = config.model.path if begun is None else begun.path
         self.device = self.world.device or choose_device(config.model.device)
-        crowded = check_memory(config, self.device)
+        crowded = check_memory(config, self.device, self.world.size)
         self._notes = (*self.world.notes, *((crowded,) if crowded else ()))
         self.tokenizer = load_tokenizer(config.model.path)
         self.model = load_model(source, config.model.dtype, self.device)

@@ -52,7 +52,7 @@ def test_the_estimate_grows_with_what_is_held() -> None:
     def total(**train: Any) -> float:
         model = {"path": "unused", "gradient_checkpointing": train.pop("checkpointing", False)}
         table = {"model": model, "task": {"kind": "digits"}, "train": train, "sampler": {"max_new_tokens": 64}}
-        return estimate_memory(RunConfig.model_validate(table), QWEN, 0.0).total
+        return estimate_memory(RunConfig.model_validate(table), QWEN).total
 
     assert total(micro_tokens=8192) < total(micro_tokens=16384)
     assert total(micro_tokens=16384, checkpointing=True) < total(micro_tokens=16384)
@@ -63,9 +63,10 @@ def test_the_estimate_grows_with_what_is_held() -> None:
 def test_a_run_that_cannot_fit_is_told_before_its_first_step(
     tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llm.memory.room", lambda _: (1e6, "are free"))
+    monkeypatch.setattr("llm.memory.room", lambda _: (1e6, 0.0))
     with pytest.raises(
-        InputError, match=r"needs about 0\.\d GiB of memory, and 0\.0 GiB are free.*train\.micro_tokens"
+        InputError,
+        match=r"needs about 0\.\d GiB of memory, and 0\.0 GiB are free for it on the CPU.*train\.micro_tokens",
     ):
         check_memory(small_config(tiny_model_dir), "cpu")
     file, out = tmp_path / "config.toml", tmp_path / "run"
@@ -78,14 +79,27 @@ def test_a_run_that_cannot_fit_is_told_before_its_first_step(
     assert gone_on.exit_code == 0, gone_on.output
     assert "needs about" in gone_on.output
     # Where nothing is known of the device, nothing is said.
-    monkeypatch.setattr("llm.memory.room", lambda _: (0.0, "can't be told"))
+    monkeypatch.setattr("llm.memory.room", lambda _: (0.0, 0.0))
     assert check_memory(small_config(tiny_model_dir), "mps") == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="MemAvailable is Linux's")
 def test_room_on_a_cpu_is_what_is_available() -> None:
-    there, _ = room("cpu")
+    there, gpu = room("cpu")
     assert 2**28 < there < 2**50
+    assert gpu == 0
+
+
+@pytest.mark.torch
+def test_processes_share_a_cpu_and_not_a_gpu(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config(tiny_model_dir, sampler__kind="uniform")
+    need = estimate_memory(config, model_shape(tiny_model_dir)).total
+    monkeypatch.setattr("llm.memory.room", lambda _: (1.5 * need, 0.0))
+    assert check_memory(config, "cpu") == ""
+    with pytest.raises(InputError, match="GiB of memory a process, and .* GiB are free for it on the CPU"):
+        check_memory(config, "cpu", 2)
+    monkeypatch.setattr("llm.memory.room", lambda _: (1.5 * need, 2 * need))
+    assert check_memory(config, "cuda:0", 2) == ""
 
 
 _MEASURE = """
@@ -125,7 +139,7 @@ def test_an_update_takes_what_is_estimated_and_no_more_with_more_rows() -> None:
     sampler = {"kind": "uniform", "max_new_tokens": 255}
     table = {"model": {"path": "unused"}, "task": {"kind": "digits"}, "sampler": sampler}
     config = RunConfig.model_validate({**table, "train": {"micro_tokens": 4096, "head_tile": 2**22}})
-    need = estimate_memory(config, shape, 0.0)
+    need = estimate_memory(config, shape)
     assert 0.5 < sixteen / need.total < 1.5
     # Four micro-batches, one after the other.
     assert sixty_four < 1.3 * sixteen
