@@ -96,7 +96,7 @@ def test_processes_share_a_cpu_and_not_a_gpu(tiny_model_dir: Path, monkeypatch: 
     need = estimate_memory(config, model_shape(tiny_model_dir)).total
     monkeypatch.setattr("llm.memory.room", lambda _: (1.5 * need, 0.0))
     assert check_memory(config, "cpu") == ""
-    with pytest.raises(InputError, match="GiB of memory a process, and .* GiB are free for it on the CPU"):
+    with pytest.raises(InputError, match=r"GiB of memory a process, and .* GiB are free for it on the CPU"):
         check_memory(config, "cpu", 2)
     monkeypatch.setattr("llm.memory.room", lambda _: (1.5 * need, 2 * need))
     assert check_memory(config, "cuda:0", 2) == ""
