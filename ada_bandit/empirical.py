@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Unpack
+from typing import Any, Unpack, get_args
 
 import numpy as np
 
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.allocator import Allocator
-from ada_bandit.errors import InputError, check_count
+from ada_bandit.errors import InputError, check_count, unknown_name
 from ada_bandit.fitting import default_grid, fit_prior
 from ada_bandit.laws import Beta, Grid, Law, law_from_dict
 from ada_bandit.memory import STEPS, PassRateMemory, check_new, hashable
@@ -26,6 +26,7 @@ from ada_bandit.optimal import Problem, ProblemOptions, common_price
 from ada_bandit.policy import Policy
 from ada_bandit.score_model import ScoreModel, check_model
 from ada_bandit.steps import check_ended, check_keys, restore_memory
+from ada_bandit.tables import NoSignal
 
 __all__ = ["EmpiricalBayes"]
 
@@ -85,6 +86,8 @@ class EmpiricalBayes:
         Steps whose pools a fit looks at, at the most; fewer where the law has drifted.
     memory
         What is remembered of prompts that come back; nothing unless given.
+    no_signal
+        What becomes of silent groups, as in `ada_bandit.policy.Policy`.
     **options
         `ada_bandit.optimal.ProblemOptions`, as in `bayes_policy`.
 
@@ -116,12 +119,16 @@ class EmpiricalBayes:
         refit_every: int = 4,
         window: int = 32,
         memory: PassRateMemory | None = None,
+        no_signal: NoSignal = "mask",
         **options: Unpack[ProblemOptions],
     ) -> None:
         self.prior: Law = Beta(1.0, 1.0) if prior is None else law_from_dict(prior)
         self.model = check_model(model)
         self.refit_every = check_count("refit_every", refit_every)
         self.memory = memory
+        if no_signal not in get_args(NoSignal):
+            raise unknown_name("value of no_signal", no_signal, get_args(NoSignal))
+        self.no_signal: NoSignal = no_signal
         self.steps = 0
         self._options = options
         self._pools: deque[_Step] = deque(maxlen=check_count("window", window))
@@ -136,7 +143,7 @@ class EmpiricalBayes:
     def policy(self) -> Policy:
         """The policy of a prompt that was never seen, under the present law."""
         if self._policy is None:
-            self._policy = self._problem.best().policy
+            self._policy = self._problem.best().policy.with_no_signal(self.no_signal)
         return self._policy
 
     def allocator(self, prompts: int, seed: int = 0, keys: Sequence[Hashable] | None = None) -> Allocator:
@@ -170,7 +177,7 @@ class EmpiricalBayes:
             ]
         )
         price = common_price(problems, sizes)
-        policies = [problem.solution(price, "bayes").policy for problem in problems]
+        policies = [problem.solution(price, "bayes").policy.with_no_signal(self.no_signal) for problem in problems]
         return Allocator(policies, prompts, seed, kind=kind)
 
     def observe(self, allocator: Allocator, keys: Sequence[Hashable] | None = None) -> None:
@@ -252,7 +259,7 @@ class EmpiricalBayes:
         return {
             "empirical_bayes": self.model.to_dict()
             | options
-            | {"refit_every": self.refit_every, "window": self._pools.maxlen}
+            | {"refit_every": self.refit_every, "window": self._pools.maxlen, "no_signal": self.no_signal}
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -128,6 +128,13 @@ class Policy:
             vars(policy)["sampling"] = self.sampling
         return policy
 
+    def with_no_signal(self, no_signal: NoSignal) -> Policy:
+        """Return the policy with another answer to what becomes of silent groups; the sampling compiled stays."""
+        policy = replace(self, no_signal=no_signal)
+        if "sampling" in vars(self):
+            vars(policy)["sampling"] = self.sampling
+        return policy
+
     def __getstate__(self) -> dict[str, Any]:
         """Give what pickle keeps: the parts, from which tables are compiled again."""
         return {part.name: getattr(self, part.name) for part in fields(self)}
@@ -263,6 +270,10 @@ class Blend:
     def label(self) -> str:
         """The name, or a short description where there is none."""
         return self.name or f"{1 - self.weight:.3g} {self.low.label}, {self.weight:.3g} {self.high.label}"
+
+    def with_no_signal(self, no_signal: NoSignal) -> Blend:
+        """Return the blend with another answer to what becomes of silent groups, in both policies."""
+        return replace(self, low=self.low.with_no_signal(no_signal), high=self.high.with_no_signal(no_signal))
 
     @property
     def n(self) -> int:

@@ -18,6 +18,7 @@ from ada_bandit.rules import UserRule
 from ada_bandit.score_model import ScoreModel
 from ada_bandit.specs import Spec, option_value, read_policy, split_options
 from ada_bandit.steps import StepPolicy, as_step_policy
+from ada_bandit.tables import NoSignal
 
 __all__ = ["read_step_policy"]
 
@@ -30,6 +31,7 @@ def read_step_policy(
     memory: PassRateMemory | None = None,
     rules: Mapping[str, UserRule] | None = None,
     group_size: int | None = None,
+    no_signal: NoSignal | None = None,
 ) -> StepPolicy:
     """Read what a run asks for its allocators: a policy as in `read_policy`, or one that learns.
 
@@ -41,6 +43,9 @@ def read_step_policy(
         What is remembered of prompts; nothing unless given.
     rules, group_size
         As in `read_policy`; a learned policy keeps at most `group_size` responses where it does not state it.
+    no_signal
+        What becomes of silent groups, whatever the policy says; what it says unless given. A step policy that is
+        made already can't be told.
 
     Raises
     ------
@@ -48,6 +53,9 @@ def read_step_policy(
         If it names no policy, or an option can't be used.
     """
     if isinstance(spec, StepPolicy):
+        if no_signal is not None:
+            msg = f"no_signal = {no_signal!r} can't be told to a {type(spec).__name__} that is made; make it with that"
+            raise InputError(msg)
         return as_step_policy(spec, memory)
     options: dict[str, Any] | None = None
     if isinstance(spec, str) and spec.partition(":")[0] == _LEARNING:
@@ -63,14 +71,17 @@ def read_step_policy(
             raise InputError(msg)
         options = dict(inner)
     if options is None:
-        return as_step_policy(read_policy(spec, rules, group_size), memory)
+        policy = read_policy(spec, rules, group_size)
+        return as_step_policy(policy if no_signal is None else policy.with_no_signal(no_signal), memory)
+    if no_signal is not None:
+        options["no_signal"] = no_signal
     if group_size is not None:
         options.setdefault("group_size", group_size)
     return _learning(options, memory)
 
 
 def _learning(options: Mapping[str, Any], memory: PassRateMemory | None) -> EmpiricalBayes:
-    known = ("prior", *_MODEL, *ProblemOptions.__annotations__, "refit_every", "window")
+    known = ("prior", *_MODEL, *ProblemOptions.__annotations__, "refit_every", "window", "no_signal")
     for key in options:
         if key not in known:
             raise unknown_name(f"option of {_LEARNING}", key, known)

@@ -22,6 +22,7 @@ from ada_bandit.optimal import Problem
 from ada_bandit.programs.machine import available_cores
 from ada_bandit.shared import greedy_counts
 from ada_bandit.uniforms import uniform_rows
+from bench.memory import update_memory
 from sim.montecarlo import draw_pass_rates, simulate
 
 PROMPTS = 1_000_000
@@ -199,3 +200,4 @@ if __name__ == "__main__":
     optimum()
     shared()
     start_up()
+    update_memory()

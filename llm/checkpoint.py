@@ -28,7 +28,7 @@ from llm.types import Response
 
 __all__ = ["MAY_CHANGE", "Checkpoint", "Checkpoints"]
 
-MAY_CHANGE = ("train.steps", "train.tokens", "checkpoint", "log", "eval")
+MAY_CHANGE = ("train.steps", "train.tokens", "train.max_unscored", "train.check_memory", "checkpoint", "log", "eval")
 """Parts of a config that may differ when a run is resumed: no step's result depends on them."""
 
 _NAME = re.compile(r"step-(\d{8,})(\.replaced)?")

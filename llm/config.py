@@ -158,7 +158,19 @@ class TrainConfig(Section):
     )
     prompts: Positive = Field(512, description="Prompts of a step.")
     mini_batch: Positive = Field(128, description="Prompts of an update of the weights.")
-    micro_batch: Positive = Field(8, description="Responses in memory at a time; changes nothing else.")
+    micro_batch: Positive = Field(
+        8, description="Responses in memory at a time, at the most; changes nothing but rounding."
+    )
+    micro_tokens: Positive = Field(
+        16384, description="Tokens in memory at a time, padding included, at the most; a longer response goes alone."
+    )
+    head_tile: Positive = Field(
+        2**24, description="Logits in memory at a time, at the most: tokens x vocabulary, in float32."
+    )
+    check_memory: bool = Field(
+        default=True,
+        description="End before the first step where the estimated memory is more than there is; false: say so.",
+    )
     epochs: Positive = Field(1, description="Passes over a step's groups.")
     learning_rate: Annotated[float, Field(gt=0)] = Field(1e-6, description="AdamW's step size.")
     warmup_steps: Natural = Field(10, description="Steps over which the learning rate rises from 0.")
@@ -173,8 +185,18 @@ class TrainConfig(Section):
         0.0, description="With a negative advantage, no more than this times it is lost; above 1, or 0 for no limit."
     )
     entropy: float = Field(1e-4, description="Weight of the entropy bonus.")
-    no_signal: Literal["leave-out", "keep"] = Field(
-        "leave-out", description="Tokens of groups without signal: left out of the mean, or part of its denominator."
+    no_signal: Literal["policy", "mask", "leave_out", "keep"] = Field(
+        "policy",
+        description="Silent groups, whose rows have no advantage by correctness: what the policy says, or masked "
+        "(tokens in the mean's denominator alone), left out, or trained on with what shaped rewards give them.",
+    )
+    mask_truncated: bool = Field(
+        default=False,
+        description="Responses cut at the length limit have no score for the policy: no vote in exit and baseline, "
+        "never kept. Evaluation scores them as task.truncated says.",
+    )
+    max_unscored: Share = Field(
+        1.0, description="Greatest share of a step's responses without a score; the run stops above it."
     )
 
     @model_validator(mode="after")

@@ -4,14 +4,15 @@ Data parallel. Every process holds the whole model, the whole batch of prompts a
 allocator under the same seed, so all of them take the same rounds; each generates its share of
 a request, and rewards and responses are exchanged before anyone tells the allocator. Gradients
 are summed over processes once an update, so no process has to have as many rows as the others.
-Run by ``accelerate launch --num_processes N -m llm train …`` (or torchrun). Tried on CPUs (gloo);
-never on GPUs (NCCL).
+Run by ``torchrun --nproc-per-node N -m llm train …``. ``accelerate launch --num_processes N`` does the
+same on GPUs; on a CPU it starts one process, whatever N is, which a run then says. Tried on CPUs (gloo); never
+on GPUs (NCCL).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 __all__ = ["World"]
@@ -25,6 +26,8 @@ class World:
     def __init__(self) -> None:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = 0
+        self.notes = _lonely(os.environ)
+        """What is worth telling of the processes."""
         self.device: str | None = None
         if self.size > 1:
             from accelerate import Accelerator
@@ -86,3 +89,17 @@ class World:
         """Wait for all processes."""
         if self.size > 1:
             self._accelerator.wait_for_everyone()
+
+
+def _lonely(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a warning where a launcher was asked for several processes and started one."""
+    # Accelerate sets the address of the first process for several of them alone, on a CPU as well, where it then
+    # starts a single one and tells it nothing of a world.
+    alone = "WORLD_SIZE" not in environment and "RANK" not in environment
+    if not (alone and "MASTER_ADDR" in environment and "ACCELERATE_USE_CPU" in environment):
+        return ()
+    told = (
+        "accelerate launch was asked for several processes and started one: this run trains alone. On a CPU start "
+        "them by torchrun --nproc-per-node N -m llm train …"
+    )
+    return (told,)

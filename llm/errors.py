@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ada_bandit.allocator import UnscoredError
 from ada_bandit.errors import AdaBanditError
 
-__all__ = ["CheckpointError", "DivergedError", "LogError", "RunError", "SyncError"]
+__all__ = ["CheckpointError", "DivergedError", "LogError", "RunError", "SyncError", "TooManyUnscoredError"]
 
 
 class RunError(AdaBanditError, RuntimeError):
@@ -25,3 +26,7 @@ class LogError(RunError):
 
 class SyncError(RunError):
     """After a sync, vLLM's log-probabilities are not the trained model's."""
+
+
+class TooManyUnscoredError(RunError, UnscoredError):
+    """More of a step's responses have no score than `train.max_unscored` allows: the verifier may be down."""

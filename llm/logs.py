@@ -136,7 +136,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def run_metadata(config: RunConfig, device: str | None = None) -> dict[str, Any]:
+def run_metadata(config: RunConfig, device: str | None = None, processes: int = 1) -> dict[str, Any]:
     """Return what a result depends on beside the config: versions, commit, machine and threads.
 
     Parameters
@@ -145,13 +145,15 @@ def run_metadata(config: RunConfig, device: str | None = None) -> dict[str, Any]
         The run's config.
     device
         The device in use; the one that the config chooses by default.
+    processes
+        Processes that train together.
 
     Returns
     -------
     dict
         ``seed``; ``python``; ``packages``, version by name of those that are installed; ``git`` with
         the ``commit`` of this code and whether the tree is ``dirty``, None outside a repository;
-        ``platform``; ``device`` and its name; ``threads``; ``command``.
+        ``platform``; ``device`` and its name; ``processes``; ``threads`` of each; ``command``.
     """
     import torch
 
@@ -164,12 +166,15 @@ def run_metadata(config: RunConfig, device: str | None = None) -> dict[str, Any]
         "platform": platform.platform(),
         "device": device,
         "device_name": torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.machine(),
+        "processes": processes,
         "threads": torch.get_num_threads(),
         "command": sys.argv,
     }
 
 
-def write_run_files(folder: Path, config: RunConfig, device: str | None = None, step: int = 0) -> None:
+def write_run_files(
+    folder: Path, config: RunConfig, device: str | None = None, step: int = 0, processes: int = 1
+) -> None:
     """Write config.toml, which `read_config` reads, and run.json, the metadata of every start of the run.
 
     Parameters
@@ -182,6 +187,8 @@ def write_run_files(folder: Path, config: RunConfig, device: str | None = None, 
         See `run_metadata`.
     step
         Step at which this start begins.
+    processes
+        See `run_metadata`.
 
     Raises
     ------
@@ -196,7 +203,7 @@ def write_run_files(folder: Path, config: RunConfig, device: str | None = None, 
         except (OSError, ValueError, KeyError, TypeError) as error:
             msg = f"{str(path)!r} can't be read: {error!r}; move it away to go on without it"
             raise InputError(msg) from error
-    starts.append({"step": step} | run_metadata(config, device))
+    starts.append({"step": step} | run_metadata(config, device, processes))
     write_text(path, to_json({"starts": starts}))
     write_text(folder / "config.toml", to_toml(config.model_dump()))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from llm.head import Head
 from llm.types import KeptResponse
 
 __all__ = ["Batch", "collate", "objective", "token_statistics"]
@@ -57,24 +58,29 @@ def collate(rows: Sequence[KeptResponse], pad: int, device: str) -> Batch:
     )
 
 
-def token_statistics(model: Any, batch: Batch, temperature: float, *, entropy: bool = True) -> tuple[Any, Any]:
+def token_statistics(
+    model: Any, batch: Batch, temperature: float, *, entropy: bool = True, head: Head | None = None
+) -> tuple[Any, Any]:
     """Return log-probability and entropy of the model at every response token, ``[row, token]`` each, in float32.
 
     Both are of the distribution at `temperature`, which is the one that is sampled from. Without
-    `entropy` the second is None.
+    `entropy` the second is None. Given the model's `head`, no more than a tile of logits exists at a
+    time, and where a response has no token both are 0; all of them do where they fit one tile.
     """
     import torch
 
     length = batch.responses.shape[1]
     positions = (batch.attention_mask.cumsum(1) - 1).clamp(min=0)
-    out = model(
-        input_ids=batch.input_ids,
-        attention_mask=batch.attention_mask,
-        position_ids=positions,
-        logits_to_keep=length + 1,
-        use_cache=False,
-    )
+    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask, "position_ids": positions}
     # The logits at a position are of the token that follows it.
+    if head is not None and not head.fits(len(batch.responses) * (length + 1)):
+        there = batch.mask > 0
+        hidden = head.base(**inputs, use_cache=False).last_hidden_state[:, -length - 1 : -1][there]
+        found = head.statistics(hidden, batch.responses[there], temperature, entropy=entropy)
+        empty = torch.zeros_like(batch.mask)
+        logprobs, entropies = (None if each is None else empty.masked_scatter(there, each) for each in found)
+        return logprobs, entropies
+    out = model(**inputs, logits_to_keep=length + 1, use_cache=False)
     logits = out.logits[:, -length - 1 : -1].float() / temperature
     all_logprobs = torch.log_softmax(logits, dim=-1)
     logprobs = all_logprobs.gather(-1, batch.responses.unsqueeze(-1)).squeeze(-1)

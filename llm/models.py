@@ -15,6 +15,7 @@ from llm.config import ModelConfig
 from llm.types import Prompt
 
 __all__ = [
+    "check_directory",
     "choose_device",
     "context_length",
     "encode",
@@ -26,7 +27,14 @@ __all__ = [
 ]
 
 
-def _check_directory(path: str | Path) -> Path:
+def check_directory(path: str | Path) -> Path:
+    """Return the path of a model directory.
+
+    Raises
+    ------
+    InputError
+        If it is missing, or no model that transformers can load.
+    """
     folder = Path(path)
     if not folder.is_dir():
         msg = (
@@ -103,7 +111,7 @@ def load_model(path: str | Path, dtype: str = "float32", device: str = "cpu") ->
     InputError
         If the directory is missing or holds no model that can be loaded.
     """
-    folder = _check_directory(path)
+    folder = check_directory(path)
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -126,7 +134,7 @@ def load_tokenizer(path: str | Path) -> Any:
     InputError
         If the directory is missing, holds no tokenizer, or the tokenizer lacks either token.
     """
-    folder = _check_directory(path)
+    folder = check_directory(path)
     from transformers import AutoTokenizer
 
     try:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ada_bandit import PassRateMemory
-from ada_bandit._types import FloatArray, IntArray
+from ada_bandit._types import IntArray
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
 from ada_bandit.step_specs import read_step_policy
@@ -31,6 +31,7 @@ from llm.config import RunConfig, TaskConfig
 from llm.distributed import World
 from llm.evaluate import evaluate_task
 from llm.logs import MetricsLog, cut_rows, write_run_files
+from llm.memory import check_memory
 from llm.models import choose_device, context_length, encode_all, load_model, load_tokenizer
 from llm.rounds import StepSample, sample_step
 from llm.samplers.make import make_sampler
@@ -43,6 +44,8 @@ __all__ = ["DataOrder", "Trainer"]
 
 # Seeds of the parts of a run.
 _ORDER, _STEP, _EVAL, _EVAL_PROMPTS = range(4)
+_MANY_UNSCORED = 0.1
+"""Share of responses without a score above which a run says so."""
 
 
 class DataOrder:
@@ -168,7 +171,8 @@ class Trainer:
         self._responses = self.out / "responses.jsonl"
         self._prepare_folder(resume=resume)
         memory = PassRateMemory(config.memory) if config.memory else None
-        self.steps = read_step_policy(config.policy, memory)
+        no_signal = None if config.train.no_signal == "policy" else config.train.no_signal
+        self.steps = read_step_policy(config.policy, memory, no_signal=no_signal)
         self.task = load_task(config.task, progress)
         self.verifier = verifier_for(self.task)
         self.order = DataOrder(len(self.task), config.train.prompts, config.seed)
@@ -178,6 +182,8 @@ class Trainer:
         begun = self.checkpoints.latest() if resume else None
         source = config.model.path if begun is None else begun.path
         self.device = self.world.device or choose_device(config.model.device)
+        crowded = check_memory(config, self.device, self.world.size)
+        self._notes = (*self.world.notes, *((crowded,) if crowded else ()))
         self.tokenizer = load_tokenizer(config.model.path)
         self.model = load_model(source, config.model.dtype, self.device)
         if config.model.gradient_checkpointing:
@@ -187,6 +193,7 @@ class Trainer:
         self.update = Update(self.model, config, int(self.tokenizer.pad_token_id), self.device, self.world)
         self.step = 0
         self._saved: int | None = None
+        self._warned = False
         # A policy that asks for nothing would never get to its tokens.
         self._idle = False
         self.total_responses = self.total_tokens = 0
@@ -200,8 +207,13 @@ class Trainer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is worth telling of the tasks: prompts that were left out."""
-        return (*self.task.notes, *(note for each in self.evals for note in each.notes))
+        """What is worth telling before the run: of processes, memory, and prompts that were left out."""
+        return (
+            *self._notes,
+            *self.task.notes,
+            *self.update.notes,
+            *(note for each in self.evals for note in each.notes),
+        )
 
     def _prepare_folder(self, *, resume: bool) -> None:
         if not resume and self.world.is_main and (self.out / "metrics.jsonl").exists():
@@ -261,12 +273,14 @@ class Trainer:
         ------
         DivergedError
             If a gradient, or what the model samples from, is not finite.
+        TooManyUnscoredError
+            If more of a step's responses have no score than `train.max_unscored` allows.
         """
         config = self.config
         begun = self.step
         log = None
         if self.world.is_main:
-            write_run_files(self.out, config, device=self.device, step=begun)
+            write_run_files(self.out, config, device=self.device, step=begun, processes=self.world.size)
             if self._responses.exists():
                 cut_rows(self._responses, begun)
             log = MetricsLog(self.out, tensorboard=config.log.tensorboard, resume_from=begun if self._resume else None)
@@ -316,7 +330,9 @@ class Trainer:
         keys = [each.key for each in prompts] if self.steps.memory is not None else None
         seed = fold_seed(config.seed, _STEP, number)
         with self.clock("allocate"):
-            step = StepSample(self.steps.allocator(len(prompts), seed, keys), prompts, encoded)
+            allocator = self.steps.allocator(len(prompts), seed, keys)
+            allocator.max_unscored = config.train.max_unscored
+            step = StepSample(allocator, prompts, encoded, config.train.mask_truncated)
         saved = self.checkpoints.load_round(number) if self._saved == number else None
         if saved is not None:
             step.load_state_dict(saved)
@@ -334,7 +350,7 @@ class Trainer:
         self.total_tokens += tokens
         self._idle = tokens == 0
         with self.clock("allocate"):
-            rows = step.kept(groups, keep_no_signal=config.train.no_signal == "keep")
+            rows = step.kept(groups)
         with self.clock("update"):
             seen = self.update.step(number, rows, len(prompts))
         with self.clock("sync"):
@@ -343,6 +359,7 @@ class Trainer:
         with self.clock("allocate"):
             self.steps.observe(step.allocator, keys)
             row = self._row(step, groups, rows, tokens)
+            row["note"] = self._note(step, row["unscored_fraction"])
             self._write_responses(step, groups)
         return {**row, **seen, "overlong": len(chosen) - len(prompts)}
 
@@ -351,33 +368,27 @@ class Trainer:
         return encode_all(self.tokenizer, prompts, self.config.model, longest=longest, overlong=task.overlong)
 
     def _row(self, step: StepSample, groups: Groups, rows: list[KeptResponse], tokens: int) -> dict[str, Any]:
-        told = step.allocator.metrics()
-        prompts = max(len(step.prompts), 1)
-        logprobs = [each.logprobs for each in step.responses.values()]
-        means = step.pool_means()
         return {
             "policy": self.steps.policy.label,
-            "prompts": len(step.prompts),
-            "pool_reward": _mean(means[~np.isnan(means)]),
-            "pool_pass_rate": told["pass_rate"],
-            "selected_reward": _mean(groups.rewards[groups.mask]),
-            "responses": len(step.responses),
+            **step.numbers(groups, rows),
             "tokens": tokens,
             "total_responses": self.total_responses,
             "total_tokens": self.total_tokens,
             "mean_tokens": tokens / max(len(step.responses), 1),
-            "rounds": told["rounds"],
-            "signal_fraction": told["signal_fraction"],
-            "resolved_fraction": told["resolved"] / prompts,
-            "unresolved_no_positive": told["unresolved_no_positive"],
-            "unresolved_no_negative": told["unresolved_no_negative"],
-            "unscored": told["unscored"],
-            **step.counts,
             "first_error": step.first_error or None,
-            "kept": len(rows),
-            "kept_prompts": len({row.prompt for row in rows}),
-            "sampled_entropy": -_mean(np.concatenate(logprobs)) if logprobs else math.nan,
         }
+
+    def _note(self, step: StepSample, unscored: float) -> str | None:
+        """Return what is worth telling of a step, once a run: that many of its responses have no score."""
+        if self._warned or unscored <= _MANY_UNSCORED:
+            return None
+        self._warned = True
+        cut = f", {step.counts['truncated']} cut at the length limit" if step.counts["truncated"] else ""
+        return (
+            f"{unscored:.0%} of the responses of step {self.step} have no score ({step.counts['raised']} failed, "
+            f"{step.counts['timed_out']} ran out of time{cut}); they are in neither class and never kept. The rows of "
+            "later steps say how many; train.max_unscored stops a run"
+        )
 
     def _write_responses(self, step: StepSample, groups: Groups) -> None:
         """Add the first responses of a step to responses.jsonl, with their rewards and, where kept, advantages."""
@@ -385,10 +396,11 @@ class Trainer:
         if not count or not self.world.is_main:
             return
         kept = dict(zip(groups.ids[groups.mask].tolist(), groups.advantages[groups.mask].tolist(), strict=True))
-        max_samples = step.allocator.policy.budget.max_samples
+        chosen = sorted(step.responses)[:count]
+        prompts, _ = step.allocator.locate(chosen)
         with self._responses.open("a", encoding="utf-8") as file:
-            for id_ in sorted(step.responses)[:count]:
-                prompt, response, reward = step.prompts[id_ // max_samples], step.responses[id_], step.rewards[id_]
+            for id_, number in zip(chosen, prompts.tolist(), strict=True):
+                prompt, response, reward = step.prompts[number], step.responses[id_], step.rewards[id_]
                 row = {
                     "step": self.step,
                     "prompt_id": prompt.key,
@@ -445,7 +457,3 @@ class Trainer:
         if self.config.checkpoint.rounds and self._saved == self.step and self.world.is_main:
             with self.clock("checkpoint"):
                 self.checkpoints.save_round(self.step, step.rounds, step.state_dict())
-
-
-def _mean(values: FloatArray) -> float:
-    return float(values.mean()) if values.size else math.nan

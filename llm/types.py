@@ -67,6 +67,8 @@ class KeptResponse:
     """The response."""
     advantage: float
     """Its advantage."""
+    masked: bool = False
+    """Whether its group is silent and masked: its tokens count in the loss's denominator, and nothing else does."""
 
 
 class Task(Protocol):

@@ -12,6 +12,7 @@ import numpy as np
 from llm.config import RunConfig
 from llm.distributed import World
 from llm.errors import DivergedError
+from llm.head import find_head
 from llm.loss import Batch, collate, objective, token_statistics
 from llm.types import KeptResponse
 
@@ -43,6 +44,9 @@ class Update:
         self.model, self.config, self.pad, self.device, self.world = model, config, pad, device, world
         self.parameters = [each for each in model.parameters() if each.requires_grad]
         train = config.train
+        self.head, why = find_head(model, train.head_tile)
+        self.notes = (f"all logits of a micro-batch are held at once: {why}",) if self.head is None else ()
+        """What is worth telling of how the update is made."""
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=train.learning_rate, betas=train.betas, weight_decay=train.weight_decay
         )
@@ -66,7 +70,8 @@ class Update:
             - (1 / sum of |o_i|) sum over its rows i and tokens t of [objective_it + entropy H_it]
 
         with |o_i| the tokens of a row (arXiv 2510.04996, eq. 3): the mean over tokens, whatever
-        the row. A mini-batch without a row is skipped.
+        the row. Of a masked row the tokens count in the denominator and both terms are 0, so no
+        forward pass is made for it. A mini-batch without a row that isn't masked is skipped.
         """
         import torch
 
@@ -78,7 +83,8 @@ class Update:
             [row for row in rows if first <= row.prompt < first + train.mini_batch]
             for first in range(0, prompts, train.mini_batch)
         ]
-        updates = [part for part in parts if part] * train.epochs
+        # Without a row that has a gradient, not even the optimizer's momentum may move the weights.
+        updates = [part for part in parts if not all(row.masked for row in part)] * train.epochs
         seen = torch.zeros(len(_SEEN), dtype=torch.float64)
         peak = torch.zeros(2, dtype=torch.float64)
         # Where the weights change only once, the first forward pass gives the old log-probabilities.
@@ -87,12 +93,15 @@ class Update:
         seen = self.world.sum(seen)
         tokens = max(float(seen[0]), 1.0)
         means = {name: float(value) / tokens for name, value in zip(_SEEN[1:], seen[1:], strict=True)}
+        denominator = sum(row.response.tokens.size for part in updates for row in part)
+        means["loss"] = float(seen[1]) / max(denominator, 1)
         peak = torch.tensor(self.world.join(peak.tolist())).reshape(-1, 2).amax(0)
         nothing = not updates
         return {
             "updates": len(updates),
             "skipped_updates": (len(parts) * train.epochs) - len(updates),
             "learning_rate": rate,
+            "loss_tokens": denominator,
             "grad_norm": None if nothing else float(np.mean(norms)),
             "ratio_max": None if nothing else float(peak[0]),
             "sampler_max_difference": None if nothing else float(peak[1]),
@@ -100,11 +109,20 @@ class Update:
         }
 
     def _micro(self, rows: Sequence[KeptResponse]) -> Iterator[list[KeptResponse]]:
-        # list[KeptResponse] of one length together need the least padding.
+        # Rows of one length together need the least padding, which counts.
         mine = sorted(rows, key=lambda row: len(row.prompt_tokens) + row.response.tokens.size)
-        size = self.config.train.micro_batch
-        for first in range(0, len(mine), size):
-            yield mine[first : first + size]
+        train, micro = self.config.train, list[KeptResponse]()
+        before = after = 0
+        for row in mine:
+            prompt, response = len(row.prompt_tokens), row.response.tokens.size
+            longest = max(before, prompt) + max(after, response)
+            if micro and (len(micro) == train.micro_batch or (len(micro) + 1) * longest > train.micro_tokens):
+                yield micro
+                micro, before, after = [], 0, 0
+            micro.append(row)
+            before, after = max(before, prompt), max(after, response)
+        if micro:
+            yield micro
 
     def _mine(self, rows: Sequence[KeptResponse]) -> Sequence[KeptResponse]:
         return rows[self.world.rank :: self.world.size]
@@ -115,14 +133,14 @@ class Update:
         kind = self.device.partition(":")[0]
         cast = torch.autocast(kind, torch.bfloat16) if self.config.model.autocast else nullcontext()
         with cast:
-            return token_statistics(self.model, batch, self.config.sampler.temperature, entropy=entropy)
+            return token_statistics(self.model, batch, self.config.sampler.temperature, entropy=entropy, head=self.head)
 
     def _old(self, parts: Sequence[Sequence[KeptResponse]]) -> dict[int, Any]:
         """Return the log-probabilities of this process's rows under the weights that the step starts with."""
         import torch
 
         old = {}
-        mine = [row for part in parts for row in self._mine(part)]
+        mine = [row for part in parts for row in self._mine(_speaking(part))]
         with torch.no_grad():
             for micro in self._micro(mine):
                 logprobs, _ = self._statistics(collate(micro, self.pad, self.device), entropy=False)
@@ -167,7 +185,7 @@ class Update:
         train = self.config.train
         denominator = sum(row.response.tokens.size for row in part)
         self.model.train(self.config.model.gradient_checkpointing)
-        for micro in self._micro(self._mine(part)):
+        for micro in self._micro(self._mine(_speaking(part))):
             batch = collate(micro, self.pad, self.device)
             logprobs, entropy = self._statistics(batch, entropy=True)
             before = self._old_of(micro, old, logprobs)
@@ -217,3 +235,8 @@ class Update:
         ratio = ((logprobs - before).exp() * mask).max()
         peak[0] = max(peak[0], ratio.cpu().double())
         peak[1] = max(peak[1], gap.abs().max().cpu().double())
+
+
+def _speaking(rows: Sequence[KeptResponse]) -> list[KeptResponse]:
+    """Return the rows that have more to say than how many tokens they hold."""
+    return [row for row in rows if not row.masked]

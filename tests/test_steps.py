@@ -1,6 +1,7 @@
 """One protocol for what gives each step its allocator."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from ada_bandit import EmpiricalBayes, PassRateMemory, Policy, ScoreModel, uniform
 from ada_bandit.allocator import Allocator
 from ada_bandit.errors import InputError, ProtocolError
+from ada_bandit.policy import Blend
+from ada_bandit.step_specs import read_step_policy
 from ada_bandit.steps import FixedPolicy, StepPolicy, as_step_policy
 from ada_bandit.uniforms import Stream
 
@@ -97,3 +100,37 @@ def test_a_state_without_the_memory_is_refused() -> None:
             one.load_state_dict(other.state_dict())
     with pytest.raises(InputError, match="the state lacks memory"):
         steps[0].load_state_dict({})
+
+
+@pytest.mark.parametrize("choice", ["mask", "leave_out", "keep"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "grpo",
+        "dapo",
+        {"empirical_bayes": {"noise_ratio": 5.0, "max_samples": 4}},
+        Blend(Policy.preset("reinforce-ada-pos"), Policy.preset("reinforce-ada-balance"), 0.5).to_dict(),
+    ],
+)
+def test_a_run_may_say_what_becomes_of_silent_groups(spec: Any, choice: Any) -> None:
+    steps = read_step_policy(spec, no_signal=choice)
+    assert [policy.no_signal for _, policy in steps.policy.parts] == [choice] * len(steps.policy.parts)
+    assert all(policy.no_signal == choice for policy in steps.allocator(3).policies)
+    if isinstance(steps, EmpiricalBayes):
+        # Also where prompts that are known from earlier steps have policies of their own.
+        steps.memory = PassRateMemory()
+        steps.memory.update(["a", "b"], [3.0, 0.0], [1.0, 4.0])
+        policies = steps.allocator(3, 0, ["a", "b", "c"]).policies
+        assert len(policies) > 1
+        assert all(policy.no_signal == choice for policy in policies)
+    # It is part of what a resumed run must have, and of nothing else.
+    assert steps.describe() != read_step_policy(spec, no_signal="mask" if choice != "mask" else "keep").describe()
+    if choice == "mask" and spec != "dapo":
+        assert steps.describe() == read_step_policy(spec).describe()
+
+
+def test_a_step_policy_that_is_made_is_not_told_what_becomes_of_silent_groups() -> None:
+    with pytest.raises(InputError, match="no_signal = 'keep' can't be told to a FixedPolicy that is made"):
+        read_step_policy(FixedPolicy(Policy.preset("grpo")), no_signal="keep")
+    with pytest.raises(InputError, match="unknown value of no_signal 'kept'; did you mean 'keep'"):
+        EmpiricalBayes(no_signal="kept")  # type: ignore[arg-type]

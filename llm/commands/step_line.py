@@ -65,6 +65,8 @@ class StepLine:
         row
             Its row of metrics.
         """
+        if row.get("note"):
+            print_plain(f"warning: {row['note']}", self._console, "yellow")
         now, done = self._clock(), step + 1
         left = (now - self._start) / max(done - self._first, 1) * (self._steps - done)
         # A run that goes on for the sake of its tokens has no step at which it is known to end.

@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ada_bandit import Allocator, Policy
+from ada_bandit._types import IntArray
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
 from ada_bandit.specs import read_policy
 from ada_bandit.step_specs import read_step_policy
 from llm.distributed import World
+from llm.errors import TooManyUnscoredError
 from llm.rounds import StepSample, sample_step
-from llm.types import Prompt
+from llm.types import Prompt, Response
 from llm.verify import Verifier
 from sim.montecarlo import simulate
 from tests.llm.fakes import CoinTask, NamingSampler
@@ -39,6 +43,7 @@ def test_sim_and_llm_take_the_same_responses_groups_and_advantages_from_one_file
     file = tmp_path / "policy.toml"
     file.write_text(Policy.preset(preset).to_toml(), encoding="utf-8")
     simulated, trained = read_policy(str(file)), read_step_policy(str(file)).policy
+    assert isinstance(simulated, Policy)
     assert isinstance(trained, Policy)
     assert isinstance(simulated, Policy)
     exits = simulate(simulated, RATES, seed=SEED)
@@ -56,19 +61,20 @@ def test_sim_and_llm_take_the_same_responses_groups_and_advantages_from_one_file
     assert len(step.responses) == int((exits.pos + exits.neg).sum())
 
 
-def test_rows_leave_out_groups_without_an_advantage_unless_asked_to_keep_them() -> None:
+@pytest.mark.parametrize("no_signal", ["mask", "leave_out", "keep"])
+def test_rows_are_those_that_the_policy_keeps(no_signal: str) -> None:
     # Four responses each: always right, never right, and a fair coin with both classes under this seed.
     task = CoinTask([1.0, 0.0, 0.5], SEED)
-    step, groups = take(Policy.preset("dr-grpo"), task)
+    step, groups = take(Policy.preset("dr-grpo", no_signal=no_signal), task)
     assert 0 < groups.pos[2] < 4
-    rows = step.kept(groups, keep_no_signal=False)
-    assert [row.prompt for row in rows] == [2] * 4
+    rows = step.kept(groups)
     share = groups.pos[2] / 4
     expected = [float(reward) - share for reward in groups.rewards[2]]
-    assert [row.advantage for row in rows] == pytest.approx(expected)
-    kept = step.kept(groups, keep_no_signal=True)
-    assert [row.prompt for row in kept] == [0] * 4 + [1] * 4 + [2] * 4
-    assert [row.advantage for row in kept[:8]] == [0.0] * 8
+    assert [row.advantage for row in rows[-4:]] == pytest.approx(expected)
+    silent = [] if no_signal == "leave_out" else [0] * 4 + [1] * 4
+    assert [row.prompt for row in rows] == [*silent, *[2] * 4]
+    assert [row.advantage for row in rows[:-4]] == [0.0] * len(silent)
+    assert [row.masked for row in rows] == [no_signal == "mask"] * len(silent) + [False] * 4
 
 
 def test_a_verifier_that_fails_gives_no_score_and_is_counted() -> None:
@@ -86,6 +92,96 @@ def test_a_verifier_that_fails_gives_no_score_and_is_counted() -> None:
     assert "no idea" in step.first_error
     assert "coin/1" in step.first_error
     assert math.isnan(step.pool_means()[1])
+
+
+class Cutting(NamingSampler):
+    """Every third response to a prompt is cut at the length limit."""
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], ids: IntArray, seed: int, temperature: float | None = None
+    ) -> list[Response]:
+        made = super().generate(prompts, ids, seed, temperature)
+        return [
+            replace(each, finish="length") if draw % 3 == 0 else each
+            for each, (_, draw) in zip(made, ids.tolist(), strict=True)
+        ]
+
+
+def test_masked_truncated_responses_have_no_vote_and_are_never_kept() -> None:
+    # Always right where they end: at n = 4 of 8 drawn, the draws 0, 3 and 6 are cut.
+    task, policy = CoinTask([1.0, 0.0], SEED), Policy.preset("reinforce-ada-pos", rounds=1, no_signal="keep")
+    prompts = [task[i] for i in range(2)]
+    step = StepSample(Allocator(policy, 2, SEED), prompts, [[1]] * 2, mask_truncated=True)
+    with Verifier(task, truncated="score", workers=0) as verifier:
+        groups = sample_step(step, Cutting(), verifier, SEED, world=World(), timed=untimed)
+    assert groups.pos.tolist() == [5, 0]
+    assert groups.neg.tolist() == [0, 5]
+    draws = step.allocator.locate(groups.ids[groups.mask])[1]
+    assert not set(draws.tolist()) & {0, 3, 6}
+    metrics = step.allocator.metrics()
+    assert (metrics["unscored"], metrics["unscored_fraction"]) == (6, 6 / 16)
+    # Without the mask they count as they are scored.
+    plain = StepSample(Allocator(policy, 2, SEED), prompts, [[1]] * 2)
+    with Verifier(task, truncated="score", workers=0) as verifier:
+        groups = sample_step(plain, Cutting(), verifier, SEED, world=World(), timed=untimed)
+    assert groups.pos.tolist() == [8, 0]
+    assert plain.counts["truncated"] == step.counts["truncated"] == 6
+
+
+def test_lost_responses_are_replaced_and_located() -> None:
+    # With K = 4 and a share of 1/2, an allocator's rows are six wide: ids can't be divided by K.
+    task, policy = CoinTask([1.0, 0.0, 1.0], SEED), Policy.preset("grpo", replace=0.5)
+    prompts = [task[i] for i in range(3)]
+    step = StepSample(Allocator(policy, 3, SEED), prompts, [[1]] * 3, mask_truncated=True)
+    with Verifier(task, truncated="score", workers=0) as verifier:
+        groups = sample_step(step, Cutting(), verifier, SEED, world=World(), timed=untimed)
+    # The draws 0 and 3 are cut, 4 and 5 come in their place.
+    assert step.allocator.metrics()["replaced"] == 6
+    assert [step.allocator.locate(ids)[1].tolist() for ids in groups.ids] == [[1, 2, 4, 5]] * 3
+    assert step.pool_means().tolist() == [1.0, 0.0, 1.0]
+    assert [row.prompt for row in step.kept(groups)] == [0] * 4 + [1] * 4 + [2] * 4
+    assert step.rounds == 2
+
+
+def test_a_step_with_too_many_unscored_responses_stops() -> None:
+    task = CoinTask([0.5] * 4, SEED)
+    for most, stops in ((0.3, True), (0.4, False)):
+        # A third of the responses and a bit: the draws 0, 3 and 6 of 8.
+        allocator = Allocator(Policy.preset("reinforce-ada-pos", rounds=1), 4, SEED, max_unscored=most)
+        step = StepSample(allocator, [task[i] for i in range(4)], [[1]] * 4, mask_truncated=True)
+        with Verifier(task, truncated="score", workers=0) as verifier:
+            if not stops:
+                sample_step(step, Cutting(), verifier, SEED, world=World(), timed=untimed)
+                continue
+            with pytest.raises(
+                TooManyUnscoredError, match=r"12 of the 32 responses .* \(38 %\).*0.3 allows.* 12 .*cut"
+            ):
+                sample_step(step, Cutting(), verifier, SEED, world=World(), timed=untimed)
+
+
+def test_what_was_outstanding_at_a_restart_is_sampled_first() -> None:
+    policy, task = Policy.preset("reinforce-ada-balance"), CoinTask(RATES, SEED)
+    prompts = [task[i] for i in range(len(task))]
+    whole, groups = take(policy, task)
+    begun = StepSample(Allocator(policy, len(prompts), SEED), prompts, [[1]] * len(prompts))
+    request = begun.allocator.ask()
+    # Half of the first round was told before the process ended.
+    half = len(request) // 2
+    sampler = NamingSampler()
+    pairs = np.stack([request.prompts, request.draws], axis=1)[:half]
+    with Verifier(task, workers=0) as verifier:
+        responses = sampler.generate([[1]] * half, pairs, SEED)
+        scores = verifier.score([prompts[i] for i in request.prompts[:half]], responses)
+        begun.allocator.tell(request.ids[:half], scores.rewards)
+        begun.responses.update(zip(request.ids[:half].tolist(), responses, strict=True))
+        begun.rewards.update(zip(request.ids[:half].tolist(), scores.rewards.tolist(), strict=True))
+        again = StepSample(Allocator(policy, len(prompts), SEED), prompts, [[1]] * len(prompts))
+        again.load_state_dict(begun.state_dict())
+        found = sample_step(again, NamingSampler(), verifier, SEED, world=World(), timed=untimed)
+    np.testing.assert_array_equal(found.ids, groups.ids)
+    np.testing.assert_array_equal(found.advantages, groups.advantages)
+    assert sorted(again.responses) == sorted(whole.responses)
+    assert again.rewards == whole.rewards
 
 
 def test_a_step_restored_after_any_round_ends_with_the_same_groups() -> None:

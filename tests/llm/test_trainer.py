@@ -21,6 +21,7 @@ from ada_bandit.allocator import Request
 from ada_bandit.errors import AdaBanditError, InputError
 from llm.cli import app
 from llm.config import RunConfig
+from llm.distributed import World
 from llm.errors import CheckpointError, DivergedError
 from llm.logs import to_toml
 from llm.models import load_model
@@ -226,6 +227,72 @@ def test_a_batch_without_any_score_is_a_step_that_changes_nothing(tiny_model_dir
     assert same_weights(folder, tiny_model_dir)
 
 
+def test_many_unscored_responses_are_told_once_and_can_stop_the_run(tiny_model_dir: Path, tmp_path: Path) -> None:
+    config = small_config(tiny_model_dir, task__options={"raises": True}, train__steps=2, policy="grpo")
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(config.model_dump()), encoding="utf-8")
+    told = CliRunner().invoke(app, ["train", str(file), "--out", str(tmp_path / "run")])
+    assert told.exit_code == 0, told.output
+    # Responses cut at five tokens are wrong by task.truncated; the verifier fails at the rest.
+    first, second = rows_of(tmp_path / "run")
+    assert first["unscored"] == first["responses"] - first["truncated"] > 3.2
+    assert first["unscored_fraction"] == pytest.approx(first["unscored"] / 32)
+    assert f"{first['unscored_fraction']:.0%} of the responses of step 0 have no score" in first["note"]
+    assert second["note"] is None
+    assert told.stderr.count("have no score") == 1
+    stopped = CliRunner().invoke(
+        app, ["train", str(file), "--out", str(tmp_path / "stopped"), "--set", "train.max_unscored=0.05"]
+    )
+    assert stopped.exit_code == 1
+    assert "train.max_unscored = 0.05 allows" in stopped.stderr
+    assert "can't tell" in stopped.stderr
+    assert "--resume" in stopped.stderr
+    # Nothing of the round is saved: a verifier that was mended scores it anew. And the limit may be changed.
+    assert not list((tmp_path / "stopped").rglob("round.pt"))
+    going_on = ["train", str(file), "--out", str(tmp_path / "stopped"), "--resume", "--set", "train.max_unscored=1.0"]
+    assert CliRunner().invoke(app, going_on).exit_code == 0
+    assert rows_of(tmp_path / "stopped") == rows_of(tmp_path / "run")
+
+
+def test_masked_truncated_responses_are_no_row_of_a_run_and_evaluation_scores_them(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    evaluation = {"every": 2, "pool": True, "prompts": 8, "samples": 4}
+    config = small_config(tiny_model_dir, train__mask_truncated=True, train__steps=2, eval=evaluation, policy="grpo")
+    Trainer(config, tmp_path / "run").run()
+    rows = rows_of(tmp_path / "run")
+    for row in rows:
+        if "eval" in row:
+            assert row["eval"]["pool"]["unscored"] == 0 < row["eval"]["pool"]["truncated"]
+        else:
+            assert row["unscored"] == row["truncated"] > 0
+            assert row["kept"] == row["responses"] - row["truncated"]
+
+
+@pytest.mark.parametrize("name", ["reinforce-ada-balance", {"empirical_bayes": {"noise_ratio": 5.0, "max_samples": 4}}])
+def test_what_a_run_says_of_silent_groups_counts(tiny_model_dir: Path, tmp_path: Path, name: Any) -> None:
+    for how in ("policy", "mask", "leave_out", "keep"):
+        trainer = Trainer(small_config(tiny_model_dir, policy=name, train__no_signal=how), tmp_path / how)
+        allocator = trainer.steps.allocator(4, 0, None)
+        assert allocator.policy.no_signal == ("mask" if how == "policy" else how)
+        trainer.close()
+
+
+def test_a_launcher_that_started_one_process_in_place_of_several_is_told_of(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert World().notes == ()
+    # What `accelerate launch --cpu --num_processes 2` leaves in the environment of its only process.
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    assert World().notes == ()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    trainer = Trainer(small_config(tiny_model_dir, train__steps=1), tmp_path / "run")
+    assert any("asked for several processes and started one" in note for note in trainer.notes)
+    trainer.run()
+    (start,) = json.loads((tmp_path / "run" / "run.json").read_text())["starts"]
+    assert start["processes"] == 1
+
+
 def test_a_run_goes_on_until_it_has_its_tokens(tiny_model_dir: Path, tmp_path: Path) -> None:
     config = small_config(tiny_model_dir, policy="grpo", train__steps=2, train__tokens=1000)
     Trainer(config, tmp_path / "run").run()
@@ -239,12 +306,16 @@ def test_gradient_checkpointing_and_tokens_left_out_change_what_they_say(tiny_mo
     model = config.model.model_copy(update={"gradient_checkpointing": True})
     recomputed = Trainer(config.model_copy(update={"model": model}), tmp_path / "b").run()
     assert same_weights(plain, recomputed)
-    kept = Trainer(small_config(tiny_model_dir, train__steps=2, train__no_signal="keep"), tmp_path / "c").run()
+    left_out = Trainer(small_config(tiny_model_dir, train__steps=2, train__no_signal="leave_out"), tmp_path / "c").run()
     first, other = rows_of(tmp_path / "a")[0], rows_of(tmp_path / "c")[0]
-    assert first["kept"] == 4 * first["kept_prompts"]
-    assert other["kept"] == 32
-    assert first["kept"] < other["kept"]
-    assert not same_weights(plain, kept)
+    assert other["kept"] == 4 * other["kept_prompts"] < first["kept"] == 32
+    assert first["masked"] == other["left_out"] == (first["kept"] - other["kept"]) / 4 > 0
+    assert first["kept_masked"] == first["kept"] - other["kept"]
+    assert (first["left_out"], other["masked"], other["kept_masked"]) == (0, 0, 0)
+    # The same sum over a smaller number of tokens.
+    assert first["loss_tokens"] > other["loss_tokens"]
+    assert first["loss"] * first["loss_tokens"] == pytest.approx(other["loss"] * other["loss_tokens"], rel=1e-5)
+    assert not same_weights(plain, left_out)
 
 
 def test_autocast_in_bfloat16_runs(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -301,8 +372,10 @@ def test_two_processes_train_as_one(tiny_model_dir: Path, tmp_path: Path, monkey
     requests: list[list[int]] = [[]]
     ask = Allocator.ask
 
-    def ask_and_count(allocator: Allocator) -> Request:
-        request = ask(allocator)
+    def ask_and_count(allocator: Allocator, *, again: bool = False) -> Request:
+        request = ask(allocator, again=again)
+        if again:
+            return request
         # An empty request ends the step.
         requests[-1].append(len(request)) if request else requests.append([])
         return request
@@ -323,6 +396,7 @@ def test_two_processes_train_as_one(tiny_model_dir: Path, tmp_path: Path, monkey
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads((tmp_path / "two" / "run.json").read_text())["starts"][0]["processes"] == 2
     one, two = rows_of(tmp_path / "one"), rows_of(tmp_path / "two")
     assert len(one) == len(two) == 5
     for ours, theirs in zip(one, two, strict=True):
