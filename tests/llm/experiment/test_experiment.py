@@ -292,7 +292,7 @@ def test_points_come_from_the_config_or_from_what_all_runs_spent(tmp_path: Path)
         ({"run": "train = {step = 3}"}, "did you mean 'train.steps'"),
         ({"arms": '[arms.few]\npolicy = "rloo"'}, "can't be read"),
         ({"arms": '[arms.same]\npolicy = {preset = "grpo", group_size = 8}'}, "'many' and 'same' are the same run"),
-        ({"arms": '[arms.x]\npolicy = "gpro"'}, "the policy of arm 'x' can't be used: unknown preset 'gpro'"),
+        ({"arms": '[arms.x]\npolicy = "gpro"'}, "the policy of arm 'x' can't be used: unknown policy 'gpro'"),
         ({"arms": '[arms.x]\npolicy = "rloo"\nset = {"train.prompt" = 3}'}, "did you mean 'train.prompts'"),
         ({"arms": '[arms.x]\npolicy = "rloo"\nset = {seed = 3}'}, "arms.x.set can't change seed"),
         ({"arms": '[arms."a b"]\npolicy = "rloo"'}, "'a b'"),
