@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,8 +103,9 @@ def test_processes_share_a_cpu_and_not_a_gpu(tiny_model_dir: Path, monkeypatch: 
     assert check_memory(config, "cuda:0", 2) == ""
 
 
-_MEASURE = """
-import resource, sys
+_MEASURE = r"""
+import re, sys
+from pathlib import Path
 import numpy as np, torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from llm.config import RunConfig
@@ -118,20 +120,25 @@ table = {"model": {"path": "unused"}, "task": {"kind": "digits"}, "train": {"pro
 update = Update(Qwen2ForCausalLM(config), RunConfig.model_validate(table), 0, "cpu", World())
 make = lambda size: Response(np.arange(size) % 4096, -np.ones(size), "", "stop")
 update.step(0, [KeptResponse(0, [1], make(1), 1.0)], 64)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+# ru_maxrss would begin at what the parent process held.
+peak = lambda: 1024 * int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+before = peak()
 update.step(1, [KeptResponse(i, [1], make(255), 1.0) for i in range(int(sys.argv[1]))], 64)
-print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+print(peak() - before)
 """
 
 
 def measured(rows: int, micro_tokens: int) -> int:
     command = [sys.executable, "-c", _MEASURE, str(rows), str(micro_tokens)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    # Freed tensors go back to the system at once: what is measured is what is held.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, env=environment)
     return int(done.stdout)
 
 
 @pytest.mark.slow
 @pytest.mark.torch
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 def test_an_update_takes_what_is_estimated_and_no_more_with_more_rows() -> None:
     # 16 rows of 256 tokens at a time.
     sixteen, sixty_four = measured(16, 4096), measured(64, 4096)
@@ -142,6 +149,6 @@ def test_an_update_takes_what_is_estimated_and_no_more_with_more_rows() -> None:
     need = estimate_memory(config, shape)
     assert 0.5 < sixteen / need.total < 1.5
     # Four micro-batches, one after the other.
-    assert sixty_four < 1.3 * sixteen
+    assert sixty_four < 1.1 * sixteen
     # All of them at once.
     assert measured(64, 2**20) > 2 * sixteen
