@@ -25,11 +25,13 @@ that follow one another may see different versions; ``ada/version_span_max`` tel
 between the first and the last response of a pool. TRL drops samples that are older than
 ``max_staleness``, each by itself, so a group may lose rows; the advantages stay those of its pool.
 
-Prompts without a row. A prompt of which nothing is kept, or that has no signal and is to be left out,
-sends one sample with a mask of 0: TRL counts epochs, and finds where to resume, by the groups that
-it has trained on.
+Groups without signal are what `Policy.no_signal` says: samples with an advantage of 0, or none.
 
-Not supported: shared budgets and memories, as prompts come one by one and there is no batch.
+Prompts without a row. A prompt of which nothing is kept sends one sample with a mask of 0: TRL counts
+epochs, and finds where to resume, by the groups that it has trained on.
+
+Not supported: shared budgets, memories and policies that learn, as prompts come one by one and there
+is no step to share or to learn from.
 """
 
 from __future__ import annotations
@@ -46,13 +48,17 @@ from typing import Any
 
 import numpy as np
 
-from ada_bandit.adapters._policies import read_policy
+from ada_bandit.adapters._no_signal import with_no_signal
 from ada_bandit.adapters._pool_log import PoolLog
 from ada_bandit.adapters.trl import CorrectFunc, TRLSurfaceError
 from ada_bandit.allocator import Allocator
 from ada_bandit.budgets import BatchBudget
 from ada_bandit.errors import InputError
-from ada_bandit.policy import Policy
+from ada_bandit.policy import AnyPolicy
+from ada_bandit.specs import Spec
+from ada_bandit.step_specs import read_step_policy
+from ada_bandit.steps import FixedPolicy, StepPolicy
+from ada_bandit.tables import NoSignal
 from ada_bandit.uniforms import fold_seed
 
 try:
@@ -119,8 +125,15 @@ def check_trl_async(loop: type = _AsyncRolloutLoop, version: str = trl.__version
         raise TRLSurfaceError(msg)
 
 
-def _policy_of(policy: str | Path | Policy, group_size: int) -> Policy:
-    found = policy if isinstance(policy, Policy) else read_policy(str(policy), group_size=group_size)
+def _policy_of(policy: Spec | StepPolicy, group_size: int, no_signal: NoSignal | None) -> AnyPolicy:
+    steps = read_step_policy(policy, group_size=group_size)
+    if steps.learns or not isinstance(steps, FixedPolicy):
+        msg = (
+            f"{type(steps).__name__} learns from whole steps, and an asynchronous trainer has none: prompts come one "
+            "by one. Use a policy whose tables stay as they are, without a memory, or the synchronous trainer"
+        )
+        raise InputError(msg)
+    found = with_no_signal(steps, no_signal).policy
     if isinstance(found.budget, BatchBudget):
         msg = (
             f"the budget {found.budget.name!r} is shared by the prompts of a batch, and an asynchronous trainer has "
@@ -144,7 +157,9 @@ class _Prompt:
     number: int
     row: dict[str, Any]
     allocator: Allocator
-    waiting: set[int]
+    ids: dict[int, int] = field(default_factory=dict)
+    """The allocator's ids of the present round, by draw."""
+    waiting: set[int] = field(default_factory=set)
     """Draws of the present round that are not in."""
     came: dict[int, RolloutGroup] = field(default_factory=dict)
     """Draws of the present round that are in."""
@@ -161,10 +176,9 @@ class AdaptiveRolloutLoop(_AsyncRolloutLoop):
     def __init__(
         self,
         *args: Any,
-        policy: Policy,
+        policy: AnyPolicy,
         seed: int = 0,
         correct_func: CorrectFunc | None = None,
-        drop_unresolved: bool = False,
         prompt_key: str | None = None,
         pool_log: str | None = None,
         **kwargs: Any,
@@ -175,7 +189,6 @@ class AdaptiveRolloutLoop(_AsyncRolloutLoop):
         self._ada_policy = policy
         self._ada_seed = seed
         self._ada_correct = correct_func
-        self._ada_drop = drop_unresolved
         self._ada_key = prompt_key
         self._ada_log = PoolLog(None if pool_log is None else Path(pool_log))
         self._ada_ready: deque[tuple[_Prompt, int]] = deque()
@@ -191,7 +204,7 @@ class AdaptiveRolloutLoop(_AsyncRolloutLoop):
             if not self._ada_ready:
                 _, row = next(rows)
                 seed = fold_seed(self._ada_seed, self._ada_first + started)
-                prompt = _Prompt(started, row, Allocator(self._ada_policy, 1, seed), set())
+                prompt = _Prompt(started, row, Allocator(self._ada_policy, 1, seed))
                 started += 1
                 self._ada_ask(prompt)
                 continue
@@ -213,7 +226,9 @@ class AdaptiveRolloutLoop(_AsyncRolloutLoop):
 
     def _ada_ask(self, prompt: _Prompt) -> bool:
         """Put what the prompt wants now to the front of the line; return whether it wants anything."""
-        draws = [int(draw) for draw in prompt.allocator.ask().draws]
+        request = prompt.allocator.ask()
+        draws = request.draws.tolist()
+        prompt.ids = dict(zip(draws, request.ids.tolist(), strict=True))
         prompt.waiting = set(draws)
         # The oldest prompts first, so that they end while the model that began them is near.
         self._ada_ready.extendleft((prompt, draw) for draw in reversed(draws))
@@ -243,7 +258,7 @@ class AdaptiveRolloutLoop(_AsyncRolloutLoop):
         rewards = [each[0].metrics["reward"] for each in rows]
         rewards = [reward if math.isfinite(reward) else math.nan for reward in rewards]
         correct = self._ada_judge(prompt, together, rows)
-        ids = draws  # with one prompt, a response's id is its number in the pool
+        ids = [prompt.ids[draw] for draw in draws]
         prompt.allocator.tell(ids, rewards, None if correct is None else [float(each) for each in correct])
         for at, draw in enumerate(draws):
             group = groups[at]
@@ -274,15 +289,15 @@ class AdaptiveRolloutLoop(_AsyncRolloutLoop):
         groups = prompt.allocator.groups()
         pool = [prompt.pool[draw] for draw in sorted(prompt.pool)]
         own = groups.mask[0]
-        kept = dict(zip(groups.ids[0][own].tolist(), groups.advantages[0][own].tolist(), strict=True))
+        _, draws = prompt.allocator.locate(groups.ids[0][own])
+        kept = dict(zip(draws.tolist(), groups.advantages[0][own].tolist(), strict=True))
         scored = [each.reward for each in pool if not math.isnan(each.reward)]
         std = float(np.std(scored)) if scored else math.nan
         samples = []
-        if groups.signal[0] or not self._ada_drop:
-            for draw, advantage in kept.items():
-                for sample in pool[draw].samples:
-                    sample.advantage = float(advantage)
-                    samples.append(sample)
+        for draw, advantage in kept.items():
+            for sample in pool[draw].samples:
+                sample.advantage = float(advantage)
+                samples.append(sample)
         if not samples and (some := next((each.samples for each in pool if each.samples), None)) is not None:
             samples = some[:1]
             samples[0].advantage = 0.0
@@ -290,10 +305,10 @@ class AdaptiveRolloutLoop(_AsyncRolloutLoop):
         for sample in samples:
             sample.group_id = prompt.number
             sample.metrics["reward_std"] = std
-        self._ada_tell(prompt, pool, set(kept), bool(groups.signal[0]))
+        self._ada_tell(prompt, pool, set(kept))
         return samples
 
-    def _ada_tell(self, prompt: _Prompt, pool: list[_Response], kept: set[int], signal: bool) -> None:
+    def _ada_tell(self, prompt: _Prompt, pool: list[_Response], kept: set[int]) -> None:
         scored = [each.reward for each in pool if not math.isnan(each.reward)]
         chosen = [pool[draw].reward for draw in kept]
         counts = prompt.allocator.metrics()
@@ -301,13 +316,18 @@ class AdaptiveRolloutLoop(_AsyncRolloutLoop):
         values: dict[str, float | tuple[float, float]] = {
             "ada/pool_reward": (float(np.mean(scored)), 1.0) if scored else (0.0, 0.0),
             "ada/selected_reward": (float(sum(chosen)), float(len(chosen))),
-            "ada/signal_fraction": (float(signal), 1.0),
+            "ada/signal_fraction": (float(counts["signal_fraction"]), 1.0),
             "ada/rounds": float(counts["rounds"]),
             "ada/responses_total": float(len(pool)),
             "ada/tokens_total": float(sum(each.tokens for each in pool)),
             "ada/unresolved_no_positive_total": float(counts["unresolved_no_positive"]),
             "ada/unresolved_no_negative_total": float(counts["unresolved_no_negative"]),
-            "ada/unscored_total": float(len(pool) - len(scored)),
+            "ada/silent_total": float(counts["silent"]),
+            "ada/left_out_total": float(counts["left_out"]),
+            "ada/masked_total": float(counts["masked"]),
+            "ada/unscored_total": float(counts["unscored"]),
+            "ada/unscored_fraction": (float(counts["unscored"]), float(len(pool))),
+            "ada/replaced_total": float(counts["replaced"]),
             "ada/empty_rows_total": float(self._ada_policy.n - len(kept)),
             "ada/version_span_max": float(max(versions) - min(versions)),
         }
@@ -336,16 +356,17 @@ class AdaptiveRolloutWorker(AsyncRolloutWorker):
     Parameters
     ----------
     policy
-        Name of a preset, whose group size becomes `num_generations` where it has that option;
-        path of a TOML file; or a `Policy`.
+        As `ada_bandit.specs.read_policy` takes it: a preset with or without options, the path of a
+        file, a `Policy` or a `Blend`.
     num_generations
-        Group size of a preset.
+        Group size of a preset that states none.
     seed
         Seed of what the policy leaves to chance: which responses of a class are kept.
     correct_func
         As for `ada_bandit.adapters.trl.AdaptiveGRPOTrainer`.
-    drop_unresolved
-        Leave groups without signal out, but for one sample with a mask of 0.
+    no_signal
+        What becomes of groups without signal, if not what the policy says: ``"mask"``, ``"leave_out"``
+        or ``"keep"`` (`Policy.no_signal`).
     prompt_key
         Column of the dataset that names a prompt in the pool log; its number in the run unless given.
     pool_log
@@ -372,22 +393,21 @@ class AdaptiveRolloutWorker(AsyncRolloutWorker):
     def __init__(
         self,
         *,
-        policy: str | Path | Policy,
+        policy: Spec | StepPolicy,
         num_generations: int = 8,
         seed: int = 0,
         correct_func: CorrectFunc | None = None,
-        drop_unresolved: bool = False,
+        no_signal: NoSignal | None = None,
         prompt_key: str | None = None,
         pool_log: str | Path | None = None,
         **kwargs: Any,
     ) -> None:
         check_trl_async()
-        self.policy = _policy_of(policy, num_generations)
+        self.policy = _policy_of(policy, num_generations, no_signal)
         super().__init__(
             policy=self.policy,
             seed=seed,
             correct_func=correct_func,
-            drop_unresolved=drop_unresolved,
             prompt_key=prompt_key,
             pool_log=None if pool_log is None else str(pool_log),
             **kwargs,

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,11 +24,14 @@ from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, packi
 from trl.experimental.async_grpo import async_grpo_trainer as trainer_module
 from trl.experimental.async_grpo import async_rollout_worker as worker_module
 
-from ada_bandit import Allocator, Policy
+from ada_bandit import Allocator, PassRateMemory, Policy, Rounds
 from ada_bandit.adapters.trl import TRLSurfaceError
 from ada_bandit.adapters.trl_async import AdaptiveRolloutLoop, AdaptiveRolloutWorker, check_trl_async
 from ada_bandit.errors import InputError
+from ada_bandit.policy import Blend
 from ada_bandit.shared import VIP
+from ada_bandit.steps import FixedPolicy
+from ada_bandit.tables import NoSignal
 from ada_bandit.uniforms import fold_seed
 from tests.adapters import tiny
 
@@ -107,7 +111,7 @@ class Worker:
         }
         self.loop = self.loop_class(
             **defaults | options,
-            policy=policy if isinstance(policy, Policy) else Policy.preset(policy, group_size=4),
+            policy=policy if isinstance(policy, (Policy, Blend)) else Policy.preset(policy, group_size=4),
             rollout_buffer=self.rollout_buffer,
             model_version_value=self.version,
             heartbeat_value=context.Value("d", time.time()),
@@ -152,6 +156,15 @@ def collect(worker: Any, groups: int) -> dict[int, list[Any]]:
     last = list(found)[-1]
     del found[last]
     return found
+
+
+def metrics_of(worker: Any) -> list[dict[str, Any]]:
+    """What was told of the prompts that ended, one after the other."""
+    told = []
+    while not worker.metrics_queue.empty():
+        values = worker.metrics_queue.get()
+        told += [values] if "ada/pool_reward" in values else []
+    return told
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -213,11 +226,7 @@ def test_the_next_round_goes_before_new_prompts_and_versions_are_told() -> None:
     groups = collect(worker, 4)
     # One conversation of the next prompt may cut in at the end of a round; it waits with its prompt.
     assert max(running) <= 2
-    spans = []
-    while not worker.metrics_queue.empty():
-        spans += [
-            values["ada/version_span_max"] for values in [worker.metrics_queue.get()] if "ada/pool_reward" in values
-        ]
+    spans = [values["ada/version_span_max"] for values in metrics_of(worker)]
     assert spans[0] == 0
     assert max(spans) == 1
     assert {sample.model_version for sample in groups[0]} == {0}
@@ -228,10 +237,7 @@ def test_metrics_carry_the_pools(tmp_path: Path) -> None:
     path = tmp_path / "pools.jsonl"
     worker = Worker(pool_log=str(path), prompt_key="name")
     collect(worker, 12)
-    told = []
-    while not worker.metrics_queue.empty():
-        values = worker.metrics_queue.get()
-        told += [values] if "ada/pool_reward" in values else []
+    told = metrics_of(worker)
     pools = lines(path)
     assert len(told) == len(pools) >= 12
     for values, line in zip(told, pools, strict=True):
@@ -243,21 +249,76 @@ def test_metrics_carry_the_pools(tmp_path: Path) -> None:
         assert line["correct"] == [reward == 1 for reward in rewards]
 
 
-def test_groups_without_signal_can_be_left_out_but_for_a_masked_sample(tmp_path: Path) -> None:
+@pytest.mark.parametrize("no_signal", ["mask", "leave_out", "keep"])
+def test_groups_without_signal_are_what_the_policy_says(tmp_path: Path, no_signal: NoSignal) -> None:
     path = tmp_path / "pools.jsonl"
-    groups = collect(Worker(policy="grpo", drop_unresolved=True, pool_log=str(path)), 30)
+    policy = replace(Policy.preset("dr-grpo", group_size=4), no_signal=no_signal)
+    worker = Worker(policy=policy, reward_funcs=[shaped], correct_func=shaped_is_right, pool_log=str(path))
+    groups = collect(worker, 40)
     seen = set()
     for line in lines(path):
         if line["prompt"] not in groups:
             continue
         samples = groups[line["prompt"]]
-        mixed = len(set(line["rewards"])) == 2
+        mixed = len(set(line["correct"])) == 2
         seen.add(mixed)
-        assert len(samples) == (4 if mixed else 1)
-        if not mixed:
-            assert samples[0].advantage == 0
+        if mixed or no_signal != "leave_out":
+            mean = sum(line["rewards"]) / 4
+            # The mean of the group is the baseline, unless correctness alone has a say and says nothing.
+            weights = [reward - mean if mixed or no_signal == "keep" else 0.0 for reward in line["rewards"]]
+            assert [sample.advantage for sample in samples] == pytest.approx(weights)
+            assert all(sample.completion_mask.sum() == 2 for sample in samples)
+        else:
+            assert [sample.advantage for sample in samples] == [0.0]
             assert not samples[0].completion_mask.any()
     assert seen == {True, False}
+    told = metrics_of(worker)
+    silent = sum(values["ada/silent_total"] for values in told)
+    assert silent == sum(len(set(line["correct"])) == 1 for line in lines(path))
+    assert sum(values["ada/left_out_total"] for values in told) == silent * (no_signal == "leave_out")
+    assert sum(values["ada/masked_total"] for values in told) == silent * (no_signal == "mask")
+    assert [values["ada/signal_fraction"][0] for values in told] == [
+        len(set(line["correct"])) - 1 for line in lines(path)
+    ]
+
+
+def test_responses_without_a_score_are_drawn_again_where_the_budget_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeLoop, "unscored", 0.3)
+    path = tmp_path / "pools.jsonl"
+    policy = Policy.preset("grpo", group_size=4, replace=0.5)
+    worker = Worker(policy=policy, pool_log=str(path))
+    groups = collect(worker, 40)
+    told = metrics_of(worker)
+    sizes = set()
+    for line, values in zip(lines(path), told, strict=True):
+        rewards = line["rewards"]
+        lost = rewards.count(None)
+        sizes.add(len(rewards))
+        # Up to two responses on top of four.
+        assert values["ada/replaced_total"] == len(rewards) - 4 == min(lost, 2)
+        assert values["ada/unscored_total"] == lost
+        assert values["ada/unscored_fraction"] == (lost, len(rewards))
+        if line["prompt"] in groups and lost < len(rewards):
+            assert len(groups[line["prompt"]]) == len(rewards) - lost == sum(line["kept"])
+    assert sizes == {4, 5, 6}
+
+
+def test_a_prompt_of_a_blend_has_one_of_its_policies(tmp_path: Path) -> None:
+    low = Policy(rule="never", budget=Rounds(4, 2), group_size=4)  # type: ignore[arg-type]
+    blend = Blend(low, replace(low, rule="positive"), 0.5)  # type: ignore[arg-type]
+    path = tmp_path / "pools.jsonl"
+    collect(Worker(policy=blend, seed=3, pool_log=str(path)), 40)
+    sizes = set()
+    for line in lines(path):
+        allocator = Allocator(blend, 1, fold_seed(3, line["prompt"]))
+        while request := allocator.ask():
+            allocator.tell(request.ids, [line["rewards"][draw] for draw in request.draws])
+        assert len(line["rewards"]) == allocator.metrics()["responses"]
+        sizes.add((any(line["rewards"][:4]), len(line["rewards"])))
+    # One of the two exits with a correct response in its first round.
+    assert sizes >= {(True, 4), (True, 8), (False, 8)}
 
 
 def right_by_name(rewards: Any, inputs: list[dict[str, Any]]) -> Any:
@@ -271,6 +332,16 @@ def test_correctness_may_stand_apart_from_the_reward(tmp_path: Path) -> None:
     collect(Worker(correct_func=right_by_name, pool_log=str(path)), 6)
     for line in lines(path):
         assert line["correct"] == [reward < 0.5 for reward in line["rewards"]]
+
+
+def shaped(completions: list[Any], **kwargs: Any) -> list[float]:
+    """1 for the digit 1, and a little by chance on top."""
+    bonus = random.Random(str(completions))  # noqa: S311 - no secret
+    return [reward + 0.1 * bonus.random() for reward in last_is_one(completions) if reward is not None]
+
+
+def shaped_is_right(rewards: Any, inputs: list[dict[str, Any]]) -> Any:
+    return rewards[:, 0] >= 1
 
 
 class Counter:
@@ -350,6 +421,13 @@ def test_shared_budgets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         AdaptiveRolloutWorker(policy=policy)
 
 
+def test_policies_that_learn_are_refused() -> None:
+    with pytest.raises(InputError, match="EmpiricalBayes learns from whole steps"):
+        AdaptiveRolloutWorker(policy="empirical-bayes:noise_ratio=5")
+    with pytest.raises(InputError, match="FixedPolicy learns from whole steps"):
+        AdaptiveRolloutWorker(policy=FixedPolicy(Policy.preset("grpo"), PassRateMemory()))
+
+
 def test_a_change_of_trl_is_named() -> None:
     check_trl_async()
     with pytest.raises(TRLSurfaceError, match=r"got 1\.17\.0"):
@@ -370,8 +448,11 @@ def test_the_worker_takes_the_options_of_the_config(tmp_path: Path, monkeypatch:
         use_cpu=True,
         bf16=False,
     )
-    worker = AdaptiveRolloutWorker.from_config(args, policy="reinforce-ada-balance", model_name="none", top_p=0.5)
+    worker = AdaptiveRolloutWorker.from_config(
+        args, policy="reinforce-ada-balance", no_signal="keep", model_name="none", top_p=0.5
+    )
     assert worker.policy.n == 6
+    assert worker.policy.parts[0][1].no_signal == "keep"
     options = worker._loop_kwargs
     assert options["max_tokens"] == 77
     assert options["top_p"] == 0.5

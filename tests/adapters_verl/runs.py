@@ -15,8 +15,10 @@ import torch
 import transfer_queue as tq
 from verl.utils.import_utils import load_extern_type
 
-from ada_bandit import Allocator, Policy
+from ada_bandit import Allocator
 from ada_bandit.adapters.verl import AdaptiveAgentLoopManager, AdaptiveAgentLoopWorker, policy_advantage
+from ada_bandit.allocator import Groups
+from ada_bandit.policy import AnyPolicy
 from ada_bandit.uniforms import fold_seed
 from tests.adapters_verl import fakes
 
@@ -114,7 +116,7 @@ def read(manager: Any, found: Any, metrics: dict[str, Any], uids: list[str], ste
 
 
 def plain(
-    policy: Policy,
+    policy: AnyPolicy,
     place: int,
     reward: Callable[[int], float | None],
     correct: Callable[[int], bool] | None = None,
@@ -131,7 +133,14 @@ def plain(
         flags = None if correct is None else [correct(draw) for draw in draws]
         allocator.tell(request.ids, [reward(draw) for draw in draws], flags)
     groups = allocator.groups()
-    return drawn, dict(zip(groups.ids[groups.mask].tolist(), groups.advantages[groups.mask].tolist(), strict=True))
+    return drawn, kept_of(allocator, groups, 0)
+
+
+def kept_of(allocator: Allocator, groups: Groups, prompt: int) -> dict[int, float]:
+    """The advantages of a prompt's kept responses, by draw."""
+    own = groups.mask[prompt]
+    _, draws = allocator.locate(groups.ids[prompt][own])
+    return dict(zip(draws.tolist(), groups.advantages[prompt][own].tolist(), strict=True))
 
 
 def check_equal(step: Step, place: int, expected: tuple[int, Mapping[int, float]], key: int | None = None) -> None:

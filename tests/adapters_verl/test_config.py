@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,17 +10,18 @@ from typing import Any
 import pytest
 import torch
 
+from ada_bandit import Policy
 from ada_bandit.adapters.verl import VerlSurfaceError, check_verl, policy_advantage
-from ada_bandit.adapters.verl._options import check_config, policy_of, read_options
+from ada_bandit.adapters.verl._options import check_config, read_options, steps_of
 from ada_bandit.adapters.verl._surface import _METHODS
 from ada_bandit.errors import InputError, ProtocolError
+from ada_bandit.policy import Blend
 from tests.adapters_verl import fakes
 
 
 def check(made: Any, *, has_reward_workers: bool = True) -> None:
     options = read_options(made)
-    policy_of(made, options)
-    check_config(made, options, has_reward_workers=has_reward_workers)
+    check_config(made, steps_of(made, options), has_reward_workers=has_reward_workers)
 
 
 def test_the_config_of_the_tests_is_accepted(folder: Path) -> None:
@@ -30,10 +32,10 @@ def test_the_config_of_the_tests_is_accepted(folder: Path) -> None:
     ("overrides", "words"),
     [
         (("+ada.polcy=grpo",), "unknown option of ada 'polcy'"),
-        (("+ada.mask_unresolved=maybe",), "true or false; got 'maybe'"),
+        (("+ada.mask_truncated_completions=maybe",), "true or false; got 'maybe'"),
+        (("+ada.no_signal=masc",), r"unknown value of ada\.no_signal 'masc'.*mask"),
         (("+ada.seed=-1",), "whole number of at least 0; got -1"),
         (("+ada.reward_timeout=soon",), "a number of at least 0; got 'soon'"),
-        (("+ada.mask_unresolved=true", "+ada.drop_unresolved=true"), "set one of the two"),
         (("+ada.memory=true",), r"got ada.memory and no ada.memory_key. Add \+ada.memory_key=index"),
         (("+ada.memory_key=index",), r"got ada.memory_key and no ada.memory. Add \+ada.memory=true"),
         (("+ada.memory=true", "+ada.memory_key=index"), "trainer.checkpoint_callback_class=ada_bandit"),
@@ -43,9 +45,11 @@ def test_the_config_of_the_tests_is_accepted(folder: Path) -> None:
         (("trainer.v1.sampler.custom_sampler.name=null",), "custom_sampler.name=AdaptiveReplayBuffer"),
         (("trainer.v1.trainer_mode=separate_async",), "custom_sampler.name=AdaptiveReplayBufferAsync"),
         (("actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",), "rows it pads with"),
-        (("+ada.mask_unresolved=true", "actor_rollout_ref.actor.ppo_mini_batch_size=4"), "or use ada.drop_unresolved"),
+        (('ada.policy="empirical-bayes:noise_ratio=5"',), "trainer.checkpoint_callback_class=ada_bandit"),
+        (('ada.policy="empirical-bayes:noise_rato=5"',), "noise_ratio"),
+        (("ada.policy=empirical-bayes", "+ada.no_signal=keep"), "EmpiricalBayes, which makes its own policies"),
         (("algorithm.use_kl_in_reward=true",), "use_kl_loss=true"),
-        (("algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=acc"), "drop_unresolved=true"),
+        (("algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=acc"), "no_signal=leave_out"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_with_the_remedy(
@@ -66,12 +70,32 @@ def test_a_config_without_a_policy_is_refused() -> None:
 
 
 def test_a_group_size_other_than_verls_is_refused(folder: Path, tmp_path: Path) -> None:
-    from ada_bandit import Policy
-
     file = tmp_path / "policy.toml"
     file.write_text(Policy.preset("reinforce-ada-balance", group_size=8, samples=8).to_toml(), encoding="utf-8")
     with pytest.raises(InputError, match=r"set actor_rollout_ref\.rollout\.n=8 or group_size=4"):
         check(fakes.config(folder, policy=str(file)))
+
+
+def test_a_policy_has_its_options_and_the_config_may_say_what_silent_groups_become(folder: Path) -> None:
+    def read(*overrides: str, policy: str) -> Any:
+        made = fakes.config(folder, *overrides, policy=policy)
+        return steps_of(made, read_options(made)).policy
+
+    policy = read(policy='"grpo:replace=0.5"')
+    assert policy == Policy.preset("grpo", group_size=4, replace=0.5)
+    assert policy.no_signal == "mask"
+    assert read("+ada.no_signal=keep", policy="grpo").no_signal == "keep"
+    assert read("+ada.no_signal=null", policy="dapo").no_signal == "leave_out"
+
+
+def test_a_blend_has_the_size_of_its_parts(folder: Path, tmp_path: Path) -> None:
+    low, high = (Policy.preset("reinforce-ada-pos", group_size=4, rounds=rounds) for rounds in (2, 4))
+    high = replace(high, budget=low.budget, rule="never")  # type: ignore[arg-type]
+    file = tmp_path / "blend.toml"
+    file.write_text(Blend(low, high, 0.25).to_toml(), encoding="utf-8")
+    made = fakes.config(folder, "+ada.no_signal=leave_out", policy=str(file))
+    policy = steps_of(made, read_options(made)).policy
+    assert [(chance, part.no_signal) for chance, part in policy.parts] == [(0.75, "leave_out"), (0.25, "leave_out")]
 
 
 def test_the_installed_verl_has_what_is_needed() -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 import transfer_queue as tq
 from verl.utils import tensordict_utils
 
-from ada_bandit import Policy
+from ada_bandit import Allocator, Policy, Rounds
 from ada_bandit.adapters.verl import NoScoreError
+from ada_bandit.policy import Blend
+from ada_bandit.tables import NoSignal
+from ada_bandit.uniforms import fold_seed
 from tests.adapters_verl import fakes, runs
 
 RATES = [0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 0.2]
@@ -96,12 +101,17 @@ def test_metrics_are_those_of_the_pools(start: Any) -> None:
         # Balance wants two of each class; a pool of 32 has ended without.
         "unresolved_no_positive": sum(sum(pool) < 2 for pool in pools),
         "unresolved_no_negative": sum(len(pool) - sum(pool) < 2 for pool in pools),
+        "unsampled": 0,
+        "silent": len(both) - sum(both),
+        "masked": len(both) - sum(both),
+        "left_out": 0,
         "unscored": 0,
+        "unscored_fraction": 0,
+        "replaced": 0,
         "failed": 0,
         "truncated": 0,
         "empty_rows": 0,
         "failed_prompts": 0,
-        "masked_rows": 0,
     }
     assert {name.removeprefix("ada/"): pytest.approx(value) for name, value in step.metrics.items()} == wanted
 
@@ -115,6 +125,7 @@ def test_a_response_without_a_score_is_spent_and_never_kept(start: Any) -> None:
         runs.check_equal(step, place, runs.plain(policy, place, reward))
         assert step.lines[place]["rewards"][:5] == step.lines[place]["correct"][:5] == [None] * 5
     assert step.metrics["ada/unscored"] == 10
+    assert step.metrics["ada/unscored_fraction"] == 10 / step.metrics["ada/responses"]
     assert step.metrics["ada/failed"] == 6
 
 
@@ -172,46 +183,118 @@ def test_a_cancelled_prompt_ends_as_failed(start: Any) -> None:
     assert set(found) == set(uids)
 
 
-def test_groups_without_a_class_are_kept_masked_or_left_out(start: Any) -> None:
+def test_responses_without_a_score_are_drawn_again_where_the_budget_says_so(start: Any) -> None:
+    # The second response is lost, and so is the fifth, which replaces it.
+    run = start(policy='"grpo:replace=0.5"', n=4)
+    step = run.step(fakes.batch([0.5, 0.5], trouble=[{"1": "raise", "4": "nan"}, {}]))
+    policy = Policy.preset("grpo", group_size=4, replace=0.5)
+    runs.check_equal(
+        step, 0, runs.plain(policy, 0, lambda draw: None if draw in (1, 4) else scripted(0, [0.5] * 2)(draw))
+    )
+    runs.check_equal(step, 1, runs.plain(policy, 1, scripted(1, [0.5] * 2)))
+    assert [len(step.lines[place]["rewards"]) for place in (0, 1)] == [6, 4]
+    assert step.kept(0) == [0, 2, 3, 5]
+    assert step.metrics["ada/replaced"] == 2
+    assert step.metrics["ada/empty_rows"] == 0
+
+
+def test_a_prompt_of_a_blend_has_one_of_its_policies(start: Any, tmp_path: Path) -> None:
+    low = Policy(rule="never", budget=Rounds(4, 2), group_size=4)  # type: ignore[arg-type]
+    blend = Blend(low, replace(low, rule="positive"), 0.5)  # type: ignore[arg-type]
+    file = tmp_path / "blend.toml"
+    file.write_text(blend.to_toml(), encoding="utf-8")
+    rates = [1.0] * 12
+    step = start(policy=str(file)).step(fakes.batch(rates))
+    drawn = [len(step.lines[place]["rewards"]) for place in range(12)]
+    # Without a wrong response the second one exits after its first round.
+    assert set(drawn) == {4, 8}
+    for place in range(12):
+        runs.check_equal(step, place, runs.plain(blend, place, scripted(place, rates)))
+
+
+@pytest.mark.parametrize("no_signal", ["mask", "leave_out", "keep"])
+def test_groups_without_signal_are_what_the_policy_says(start: Any, no_signal: NoSignal) -> None:
     rates = [0.0, 0.5, 1.0]
-    kept = start().step(fakes.batch(rates))
-    assert len(kept.rows) == 12
-    assert kept.metrics["ada/masked_rows"] == 0
-    masked = start("+ada.mask_unresolved=true").step(fakes.batch(rates))
-    assert masked.metrics["ada/masked_rows"] == 8
-    for name, row in masked.rows.items():
-        own = masked.uids.index(name.split("_")[0])
-        assert any(map(any, row["masks"])) == (own == 1)
-    dropped = start("+ada.drop_unresolved=true").step(fakes.batch(rates))
-    assert [dropped.kept(place) for place in (0, 2)] == [[], []]
-    assert len(dropped.rows) == 4
-    assert len(dropped.lines) == 3
-    # Nothing of them stays behind in the queue.
-    assert set(tq.kv_list("train")["train"]) >= set(dropped.keys)
-    assert not [key for key in tq.kv_list("train")["train"] if key.split("_")[0] == dropped.uids[0]]
+    # Shaped rewards go down with the length, so that a group of one class has advantages from shaping alone.
+    trouble = {str(draw): "long" for draw in range(0, 32, 3)}
+    run = start("+ada.correct_key=acc", f"+ada.no_signal={no_signal}")
+    step = run.step(fakes.batch(rates, reward_trouble="shaped", trouble=trouble))
+    policy = replace(Policy.preset("reinforce-ada-balance", group_size=4), no_signal=no_signal)
+    for place in range(3):
+        right = scripted(place, rates)
+        reward = lambda draw, right=right: 0.7 + 0.3 * right(draw) - 0.01 * (3 if draw % 3 else 16)  # noqa: E731
+        expected = runs.plain(policy, place, reward, lambda draw, right=right: right(draw) > 0)  # type: ignore[misc]
+        runs.check_equal(step, place, expected)
+        if place != 1:
+            weights = list(expected[1].values())
+            assert len(weights) == (0 if no_signal == "leave_out" else 4)
+            assert any(weights) == (no_signal == "keep")
+    # Every row counts in the denominator.
+    assert all(all(map(all, row["masks"])) for row in step.rows.values())
+    assert step.metrics["ada/signal_fraction"] == pytest.approx(1 / 3)
+    assert step.metrics["ada/silent"] == 2
+    assert step.metrics["ada/left_out"] == 2 * (no_signal == "leave_out")
+    assert step.metrics["ada/masked"] == 2 * (no_signal == "mask")
+    # Nothing of what was left out stays behind in the queue.
+    found = {key for key in tq.kv_list("train")["train"] if "_" in key}
+    assert found == set(step.keys)
+    assert len(step.lines) == 3
 
 
-@pytest.mark.parametrize("option", ["mask_unresolved", "drop_unresolved"])
-def test_a_batch_without_signal_keeps_one_row_of_no_weight(start: Any, option: str) -> None:
-    step = start(f"+ada.{option}=true").step(fakes.batch([0.0, 0.0]))
-    live = [row for row in step.rows.values() if any(map(any, row["masks"]))]
-    assert len(live) == 1
-    assert not any(live[0]["advantages"][0])
+@pytest.mark.parametrize(("option", "rows"), [("mask", 8), ("leave_out", 1)])
+def test_a_batch_without_signal_has_rows_of_no_weight(start: Any, option: str, rows: int) -> None:
+    step = start(f"+ada.no_signal={option}").step(fakes.batch([0.0, 0.0]))
+    assert len(step.rows) == rows
+    for row in step.rows.values():
+        assert any(row["masks"][0])
+        assert not any(row["advantages"][0])
 
 
-def test_truncated_responses_count_and_can_be_masked(start: Any) -> None:
+def test_truncated_responses_count_or_have_no_vote(start: Any) -> None:
     trouble = {str(draw): "long" for draw in range(0, 32, 2)}
-    for option, hidden in (("false", False), ("true", True)):
+    for option, voteless in (("false", False), ("true", True)):
         step = start(f"+ada.mask_truncated_completions={option}").step(fakes.batch([0.5, 0.5], trouble=trouble))
         policy = Policy.preset("reinforce-ada-balance", group_size=4)
-        assert step.metrics["ada/truncated"] == sum(-(-len(line["rewards"]) // 2) for line in step.lines.values())
+        cut = sum(-(-len(line["rewards"]) // 2) for line in step.lines.values())
+        assert step.metrics["ada/truncated"] == cut
+        assert step.metrics["ada/unscored"] == cut * voteless
         for place in range(2):
-            drawn, kept = runs.plain(policy, place, scripted(place, [0.5, 0.5]))
-            assert len(step.lines[place]["rewards"]) == drawn
-            assert step.kept(place) == sorted(kept)
-            for draw in kept:
-                row = step.rows[f"{step.uids[place]}_{draw}"]
-                assert any(row["masks"][0]) == (not hidden or draw % 2 == 1)
+            told = scripted(place, [0.5, 0.5])
+            reward = lambda draw, told=told: None if voteless and draw % 2 == 0 else told(draw)  # noqa: E731, B023
+            runs.check_equal(step, place, runs.plain(policy, place, reward))
+            assert not voteless or all(draw % 2 for draw in step.kept(place))
+            assert all(all(row["masks"][0]) for row in step.rows.values())
+
+
+def test_a_step_of_truncated_responses_alone_says_so(start: Any) -> None:
+    run = start("+ada.mask_truncated_completions=true", policy="grpo", n=2)
+    uids = run.submit(fakes.batch([0.5, 0.5], trouble={"0": "long", "1": "long"}))
+    run.work()
+    with pytest.raises(NoScoreError, match="4 of them were truncated"):
+        run.collect(uids)
+
+
+def test_prompts_that_a_shared_budget_never_sampled_are_told_from_failures(start: Any) -> None:
+    run = start(policy='"dapo:wanted=2"')
+    rates = [0.5] * 8
+    step = run.step(fakes.batch(rates))
+    allocator = Allocator(Policy.preset("dapo", group_size=4, wanted=2), 8, fold_seed(0, 1, 0))
+    while request := allocator.ask():
+        pairs = zip(request.prompts.tolist(), request.draws.tolist(), strict=True)
+        allocator.tell(request.ids, [scripted(prompt, rates)(draw) for prompt, draw in pairs])
+    counts = allocator.metrics()
+    assert counts["unsampled"] > 0
+    names = "responses unsampled silent left_out masked unscored unscored_fraction replaced rounds signal_fraction"
+    assert {name: step.metrics[f"ada/{name}"] for name in names.split()} == {
+        name: counts[name] for name in names.split()
+    }
+    assert step.metrics["ada/failed_prompts"] == 0
+    groups = allocator.groups()
+    sampled = set(np.nonzero(groups.pos + groups.neg)[0].tolist())
+    assert set(step.lines) == sampled
+    for place in sampled:
+        drawn = int(groups.pos[place] + groups.neg[place])
+        runs.check_equal(step, place, (drawn, runs.kept_of(allocator, groups, place)))
 
 
 def test_an_empty_response_counts_and_makes_no_row(start: Any) -> None:

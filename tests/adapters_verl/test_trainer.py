@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from verl.utils import tensordict_utils
 from ada_bandit import Allocator, PassRateMemory, Policy
 from ada_bandit.adapters.verl import AdaptiveAgentLoopManager, AdaptiveCheckpoint
 from ada_bandit.errors import InputError
+from ada_bandit.step_specs import read_step_policy
 from ada_bandit.uniforms import fold_seed
 from tests.adapters_verl import fakes, runs
 from tests.adapters_verl.test_rollout import RATES, scripted
@@ -73,7 +75,7 @@ def trainer_of(run: runs.Run, actors: StubActors) -> Any:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_step_of_verls_trainer_trains_on_the_policys_advantages(folder: Path, handles: list[Any], ranks: int) -> None:
-    run = runs.Run(fakes.config(folder, "+ada.drop_unresolved=true"), handles)
+    run = runs.Run(fakes.config(folder, "+ada.no_signal=leave_out"), handles)
     actors = StubActors(ranks)
     uids = run.submit(fakes.batch(RATES))
     run.work()
@@ -183,39 +185,46 @@ def shared_policy(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Policy
     return str(file), policy
 
 
-def test_a_shared_budget_and_a_memory_are_those_of_one_allocator(
-    folder: Path, handles: list[Any], shared_policy: tuple[str, Policy], tmp_path: Path
+@pytest.mark.parametrize("spec", ["vip", "empirical-bayes:noise_ratio=5,samples=4,refit_every=1"])
+@pytest.mark.parametrize("remembers", [True, False])
+def test_what_prompts_share_and_a_run_learns_are_those_of_one_allocator(
+    folder: Path,
+    handles: list[Any],
+    shared_policy: tuple[str, Policy],
+    tmp_path: Path,
+    spec: str,
+    remembers: bool,
 ) -> None:
-    file, policy = shared_policy
+    shares = spec == "vip"
     extra = (
-        "+ada.memory=true",
-        "+ada.memory_key=index",
+        *(("+ada.memory=true", "+ada.memory_key=index") if remembers else ()),
         "trainer.checkpoint_callback_class=ada_bandit.adapters.verl.AdaptiveCheckpoint",
         f"trainer.default_local_dir={tmp_path}",
         "trainer.resume_mode=auto",
     )
-    run = runs.Run(fakes.config(folder, *extra, policy=file), handles)
-    memory = PassRateMemory()
+    spec = shared_policy[0] if shares else spec
+    run = runs.Run(fakes.config(folder, *extra, policy=f'"{spec}"'), handles)
+    twin = read_step_policy(spec, PassRateMemory() if remembers else None, group_size=4)
+    keys = list(range(len(RATES))) if remembers else None
 
     def check(run: runs.Run, number: int) -> None:
         step = run.step(fakes.batch(RATES, step=number), number)
-        allocator = Allocator(policy, len(RATES), fold_seed(0, number, 0), history=memory.recall(range(len(RATES))))
+        allocator = twin.allocator(len(RATES), fold_seed(0, number, 0), keys)
         while request := allocator.ask():
             pairs = zip(request.prompts.tolist(), request.draws.tolist(), strict=True)
             allocator.tell(request.ids, [scripted(prompt)(draw) for prompt, draw in pairs])
         groups = allocator.groups()
-        memory.update(range(len(RATES)), groups.pos, groups.neg)
+        twin.observe(allocator, keys)
         for place in range(len(RATES)):
-            own = groups.mask[place]
-            ids = (groups.ids[place][own] - 16 * place).tolist()
             drawn = int(groups.pos[place] + groups.neg[place])
-            runs.check_equal(step, place, (drawn, dict(zip(ids, groups.advantages[place][own].tolist(), strict=True))))
-        assert step.metrics["ada/responses"] == 8 * len(RATES)
+            runs.check_equal(step, place, (drawn, runs.kept_of(allocator, groups, place)))
+        assert step.metrics["ada/responses"] == allocator.metrics()["responses"]
+        assert not shares or step.metrics["ada/responses"] == 8 * len(RATES)
         assert step.metrics["ada/rounds"] == allocator.metrics()["rounds"]
 
     check(run, 1)
     check(run, 2)
-    # Prompts differ in what they got: the budget looks at the pilot and at the memory.
+    # Prompts differ in what they got: by the pilot and the memory, or by their own pools.
     assert len({len(line["rewards"]) for line in run_lines(run)}) > 1
     saved = tmp_path / "global_step_2"
     saved.mkdir()
@@ -226,6 +235,40 @@ def test_a_shared_budget_and_a_memory_are_those_of_one_allocator(
     fakes.clear()
     again = runs.Run(run.config, handles)
     check(again, 3)
+
+
+def test_a_shared_budget_draws_again_what_got_no_score(
+    folder: Path, handles: list[Any], shared_policy: tuple[str, Policy], tmp_path: Path
+) -> None:
+    policy = replace(shared_policy[1], budget=shared_policy[1].budget.with_replacement(0.25))
+    file = tmp_path / "again.toml"
+    file.write_text(policy.to_toml(), encoding="utf-8")
+    run = runs.Run(fakes.config(folder, policy=str(file)), handles)
+    step = run.step(fakes.batch(RATES, trouble={"1": "nan", "4": "raise"}))
+    allocator = Allocator(policy, len(RATES), fold_seed(0, 1, 0))
+    while request := allocator.ask():
+        pairs = zip(request.prompts.tolist(), request.draws.tolist(), strict=True)
+        allocator.tell(request.ids, [None if draw in (1, 4) else scripted(prompt)(draw) for prompt, draw in pairs])
+    groups, counts = allocator.groups(), allocator.metrics()
+    for place in range(len(RATES)):
+        # Both lost responses came within the pilot, so that every prompt has lost two.
+        drawn = int(groups.pos[place] + groups.neg[place]) + 2
+        runs.check_equal(step, place, (drawn, runs.kept_of(allocator, groups, place)))
+    assert step.metrics["ada/replaced"] == counts["replaced"] == 2 * len(RATES)
+    assert step.metrics["ada/unscored"] == counts["unscored"] == 2 * len(RATES)
+
+
+def test_a_prompt_twice_in_a_batch_is_refused_where_it_would_be_learned_from_twice(
+    folder: Path, handles: list[Any]
+) -> None:
+    extra = (
+        "+ada.memory=true",
+        "+ada.memory_key=name",
+        "trainer.checkpoint_callback_class=ada_bandit.adapters.verl.AdaptiveCheckpoint",
+    )
+    run = runs.Run(fakes.config(folder, *extra, policy="empirical-bayes"), handles)
+    with pytest.raises(InputError, match="'same' stands twice in a batch"):
+        run.manager.generate_sequences(fakes.batch([0.5, 0.5], name="same"))
 
 
 def run_lines(run: runs.Run) -> list[dict[str, Any]]:
@@ -269,10 +312,8 @@ def test_prompts_of_a_shared_budget_outlive_their_worker(
         allocator.tell(request.ids, [scripted(prompt, rates)(draw) for prompt, draw in pairs])
     groups = allocator.groups()
     for place in range(4):
-        own = groups.mask[place]
-        ids = (groups.ids[place][own] - 16 * place).tolist()
         drawn = int(groups.pos[place] + groups.neg[place])
-        runs.check_equal(got, place, (drawn, dict(zip(ids, groups.advantages[place][own].tolist(), strict=True))))
+        runs.check_equal(got, place, (drawn, runs.kept_of(allocator, groups, place)))
     assert (tmp_path / "died").exists() == (int(groups.pos[0] + groups.neg[0]) > 4)
 
 

@@ -17,14 +17,17 @@ decided. The sampler reads the tags where verl collects the batch, logs the metr
 pool log, and the advantage estimator gives each row its advantage, computed from the whole pool.
 Nothing that is dropped ever reaches the queue.
 
-Where prompts decide together, by a shared budget or by what a memory holds of them, an actor
-has the allocator of the batch. Such a group is handed on when the whole batch is done.
+Where prompts decide together, by a shared budget, by what a memory holds of them or by tables that
+are learned (``empirical-bayes``), an actor has the allocator of the batch. Such a group is handed on
+when the whole batch is done.
 
 Rows. Groups may have fewer than ``rollout.n`` rows; verl pads a batch to whole mini-batches with
 rows of its own, whose loss mask is 0, and they enter no group. A prompt whose every response
 failed is marked as failed, as verl does. A response whose session, reward or reward worker failed
-counts as drawn and has no score. A batch in which nothing was kept trains on one row with
-an advantage of 0; one in which no response got a score stops the run.
+counts as drawn and has no score; where the budget replaces it (``grpo:replace=0.5``), the prompt draws
+another one. Groups without signal are what `Policy.no_signal` says: rows with an advantage of 0, or
+none. A batch in which nothing was kept trains on one row with an advantage of 0; one in which no
+response got a score stops the run.
 
 What is left to verl: validation, the loss, log-probabilities, importance sampling, padding,
 reward functions, agent loops of several turns or outputs (a trajectory's reward counts once, and

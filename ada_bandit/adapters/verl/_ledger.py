@@ -1,13 +1,15 @@
 """Who tells a prompt how many responses to draw: an allocator of its own, or one of the whole batch.
 
 A worker asks its `Course`. Where prompts decide on their own, the course is an `Allocator` of one
-prompt in the worker's process. Where they share a budget or a memory, it speaks with the `Ledger`,
+prompt in the worker's process. Where they share a budget, or what earlier steps taught, it speaks with the `Ledger`,
 an actor that holds the allocator of the batch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import pickle
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +17,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ada_bandit.adapters._policies import StepPolicy, state_from_json, state_to_json
 from ada_bandit.adapters.verl._records import Group, group_of
 from ada_bandit.allocator import Allocator, Groups
-from ada_bandit.policy import Policy
+from ada_bandit.errors import ProtocolError
+from ada_bandit.policy import AnyPolicy
+from ada_bandit.steps import StepPolicy
 
 __all__ = ["Course", "Ledger", "OwnCourse", "SharedCourse"]
+
+logger = logging.getLogger(__name__)
 
 
 class Course(Protocol):
@@ -44,7 +49,7 @@ class Course(Protocol):
 class OwnCourse:
     """A prompt that decides on its own."""
 
-    def __init__(self, policy: Policy, seed: int) -> None:
+    def __init__(self, policy: AnyPolicy, seed: int) -> None:
         self._allocator = Allocator(policy, 1, seed)
 
     async def begin(self) -> tuple[list[int], dict[int, Any]]:
@@ -114,7 +119,7 @@ class _Batch:
 
 
 class Ledger:
-    """The allocators of batches whose prompts decide together, and the memory of the run; an actor of Ray."""
+    """The allocators of batches whose prompts decide together, and what the run learns; an actor of Ray."""
 
     def __init__(self, policy: StepPolicy) -> None:
         self._policy = policy
@@ -173,11 +178,11 @@ class Ledger:
 
     async def save(self) -> str:
         """Return what is remembered of the steps that have ended, as text."""
-        return state_to_json(self._policy.state_dict())
+        return json.dumps(self._policy.state_dict())
 
     async def load(self, text: str) -> None:
         """Restore what `save` returned."""
-        self._policy.load_state_dict(state_from_json(text))
+        self._policy.load_state_dict(json.loads(text))
 
     def _settle(self, batch: _Batch) -> None:
         """Ask for what is wanted now, and look at the groups once when nothing more is."""
@@ -192,7 +197,11 @@ class Ledger:
             batch.allocator.tell(lost, np.full(len(lost), np.nan))
         if batch.groups is None and batch.allocator.done:
             batch.groups = batch.allocator.groups()
-            self._policy.observe(batch.allocator, batch.keys)
+            try:
+                self._policy.observe(batch.allocator, batch.keys)
+            except ProtocolError:
+                # A run that was cut takes the step again, and got the same replies.
+                logger.warning("a step was learned from before, and counts once")
 
     async def _advance(self, batch: _Batch) -> None:
         self._settle(batch)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from ada_bandit.adapters._policies import read_policy
+from ada_bandit.adapters._no_signal import with_no_signal
 from ada_bandit.budgets import BatchBudget
 from ada_bandit.errors import InputError, unknown_name
-from ada_bandit.policy import Policy
+from ada_bandit.memory import PassRateMemory
+from ada_bandit.step_specs import read_step_policy
+from ada_bandit.steps import StepPolicy
+from ada_bandit.tables import NoSignal
 
-__all__ = ["ESTIMATOR", "AdaOptions", "check_config", "policy_of", "read_options"]
+__all__ = ["ESTIMATOR", "AdaOptions", "check_config", "read_options", "steps_of", "uses_ledger"]
 
 ESTIMATOR = "ada_bandit"
 _HERE = "ada_bandit.adapters.verl"
@@ -26,15 +29,16 @@ class AdaOptions:
     """The options under ``ada``, given as ``+ada.policy=…`` on verl's command line."""
 
     policy: str
-    """Name of a preset, whose group size becomes ``rollout.n`` where it has that option; or path of a TOML file."""
+    """A policy as `ada_bandit.step_specs` reads it: a preset with or without options, the path of a file, or
+    ``empirical-bayes``. Its group size is ``rollout.n`` where it states none."""
     seed: int = 0
     """Seed of what the policy leaves to chance: which responses of a class are kept."""
-    mask_unresolved: bool = False
-    """Groups without signal, those that don't hold both classes, stay in the batch with a loss mask of 0."""
-    drop_unresolved: bool = False
-    """Groups without signal are left out of the batch."""
+    no_signal: NoSignal | None = None
+    """What becomes of groups without signal (`Policy.no_signal`): ``mask``, ``leave_out`` or ``keep``; what the policy
+    says unless given."""
     mask_truncated_completions: bool = False
-    """A response as long as ``rollout.response_length`` counts in its pool, and its row has a loss mask of 0."""
+    """A response as long as ``rollout.response_length`` counts as one without a score: it has no vote in exits and
+    baselines, and is never kept."""
     correct_key: str | None = None
     """Key of the reward function's extra information that says whether a response is correct, such as ``acc``."""
     memory: bool = False
@@ -71,6 +75,12 @@ def _number(name: str, value: Any, low: float, *, whole: bool) -> float:
     return number
 
 
+def _no_signal(value: Any) -> str:
+    if str(value) not in get_args(NoSignal):
+        raise unknown_name("value of ada.no_signal", str(value), get_args(NoSignal))
+    return str(value)
+
+
 def read_options(config: Any) -> AdaOptions:
     """Return the options of a verl config.
 
@@ -89,8 +99,10 @@ def read_options(config: Any) -> AdaOptions:
         if name not in known:
             raise unknown_name("option of ada", str(name), known)
         value = section.get(name)
-        if name in ("mask_unresolved", "drop_unresolved", "mask_truncated_completions", "memory"):
+        if name in ("mask_truncated_completions", "memory"):
             value = _boolean(name, value)
+        elif name == "no_signal":
+            value = None if value is None else _no_signal(value)
         elif name in ("seed", "max_restarts"):
             value = int(_number(name, value, 0, whole=True))
         elif name == "memory_decay" or (name == "reward_timeout" and value is not None):
@@ -99,9 +111,6 @@ def read_options(config: Any) -> AdaOptions:
             value = str(value)
         given[name] = value
     options = AdaOptions(**given)
-    if options.mask_unresolved and options.drop_unresolved:
-        msg = "ada.mask_unresolved keeps the rows of a group without signal, and ada.drop_unresolved leaves them out"
-        raise InputError(f"{msg}; set one of the two")
     if options.memory != (options.memory_key is not None):
         has, lacks, remedy = (
             ("memory", "memory_key", "+ada.memory_key=index if every row of the dataset has its own extra_info.index")
@@ -113,41 +122,44 @@ def read_options(config: Any) -> AdaOptions:
     return options
 
 
-def policy_of(config: Any, options: AdaOptions) -> Policy:
-    """Return the policy, checked against the group size that verl trains on.
+def steps_of(config: Any, options: AdaOptions) -> StepPolicy:
+    """Return what the run asks for its allocators, checked against the group size that verl trains on.
 
     Raises
     ------
     InputError
-        If the policy keeps more responses a prompt than ``rollout.n``, or another number.
+        If it names no policy, or the policy keeps more responses a prompt than ``rollout.n``, or another number.
     """
     n = int(config.actor_rollout_ref.rollout.n)
-    policy = read_policy(options.policy, group_size=n)
+    memory = PassRateMemory(options.memory_decay) if options.memory else None
+    steps = with_no_signal(read_step_policy(options.policy, memory, group_size=n), options.no_signal)
+    policy = steps.policy
     if policy.n != n:
         msg = (
             f"the policy {policy.label!r} keeps group_size = {policy.n} responses a prompt, and verl sizes its "
             f"mini-batches by rollout.n = {n}; set actor_rollout_ref.rollout.n={policy.n} or group_size={n}"
         )
         raise InputError(msg)
-    tables = policy.tables
-    pos, neg = np.indices(tables.keep.shape)
-    most = int(tables.keep[pos + neg <= tables.max_samples].max(initial=0))
-    if most > n:
-        msg = (
-            f"the policy {policy.label!r} keeps up to {most} responses a prompt by its group rule "
-            f"{policy.group.name!r}, and verl sizes its mini-batches by rollout.n = {n}; use group='balanced', or "
-            f"actor_rollout_ref.rollout.n={most} with group_size={most}"
-        )
-        raise InputError(msg)
-    return policy
+    for _, part in policy.parts:
+        tables = part.tables
+        pos, neg = np.indices(tables.keep.shape)
+        most = int(tables.keep[pos + neg <= tables.max_samples].max(initial=0))
+        if most > n:
+            msg = (
+                f"the policy {part.label!r} keeps up to {most} responses a prompt by its group rule "
+                f"{part.group.name!r}, and verl sizes its mini-batches by rollout.n = {n}; use group='balanced', or "
+                f"actor_rollout_ref.rollout.n={most} with group_size={most}"
+            )
+            raise InputError(msg)
+    return steps
 
 
-def uses_ledger(policy: Policy, options: AdaOptions) -> bool:
+def uses_ledger(steps: StepPolicy) -> bool:
     """Whether the prompts of a batch decide together, or by what earlier steps left."""
-    return options.memory or isinstance(policy.budget, BatchBudget)
+    return steps.learns or isinstance(steps.policy.budget, BatchBudget)
 
 
-def check_config(config: Any, options: AdaOptions, *, has_reward_workers: bool) -> None:
+def check_config(config: Any, steps: StepPolicy, *, has_reward_workers: bool) -> None:
     """Refuse what an adaptive policy can't be combined with.
 
     Raises
@@ -178,25 +190,17 @@ def check_config(config: Any, options: AdaOptions, *, has_reward_workers: bool) 
             "own, or use a reward function"
         )
         raise InputError(msg)
-    _check_loss(config, options)
-    _check_checkpoint(config, options)
+    _check_loss(config)
+    _check_checkpoint(config, steps)
 
 
-def _check_loss(config: Any, options: AdaOptions) -> None:
+def _check_loss(config: Any) -> None:
     actor = config.actor_rollout_ref.actor
     if actor.loss_agg_mode not in ("token-mean", "token-sum"):
         msg = (
             f"actor.loss_agg_mode={actor.loss_agg_mode} divides by ppo_mini_batch_size * rollout.n rows, in which verl "
             "counts the rows it pads with when groups have fewer than n responses; set "
             "actor_rollout_ref.actor.loss_agg_mode=token-mean"
-        )
-        raise InputError(msg)
-    masks = [name for name in ("mask_unresolved", "mask_truncated_completions") if getattr(options, name)]
-    if masks and int(actor.ppo_mini_batch_size) < int(config.data.train_batch_size):
-        msg = (
-            f"ada.{masks[0]} may leave a mini-batch of {actor.ppo_mini_batch_size} prompts without a token, and verl "
-            "divides by their number; set actor_rollout_ref.actor.ppo_mini_batch_size to data.train_batch_size = "
-            f"{config.data.train_batch_size}, or use ada.drop_unresolved"
         )
         raise InputError(msg)
     if config.algorithm.use_kl_in_reward:
@@ -209,16 +213,16 @@ def _check_loss(config: Any, options: AdaOptions) -> None:
     if filtered.get("enable", False):
         msg = (
             "algorithm.filter_groups.enable replaces prompts without signal by new ones, and a policy of its own "
-            "decides about them; switch it off and set +ada.drop_unresolved=true"
+            "decides about them; switch it off and set +ada.no_signal=leave_out"
         )
         raise InputError(msg)
 
 
-def _check_checkpoint(config: Any, options: AdaOptions) -> None:
+def _check_checkpoint(config: Any, steps: StepPolicy) -> None:
     named = config.trainer.get("checkpoint_callback_class")
-    if options.memory and not named:
+    if steps.learns and not named:
         msg = (
-            "a memory is saved with verl's checkpoints by a callback; set "
+            "what a run learns of its prompts is saved with verl's checkpoints by a callback; set "
             f"trainer.checkpoint_callback_class={_HERE}.AdaptiveCheckpoint (or a subclass of it)"
         )
         raise InputError(msg)

@@ -12,7 +12,7 @@ from typing import TypedDict
 import numpy as np
 
 from ada_bandit.allocator import Allocator, Groups
-from ada_bandit.policy import Policy
+from ada_bandit.policy import AnyPolicy
 
 __all__ = ["Group", "Record", "group_of", "metrics_of", "row_name"]
 
@@ -24,11 +24,16 @@ class Group(TypedDict):
     advantages: list[float]
     """Of the kept responses."""
     signal: bool
+    silent: bool
+    """Whether no row has an advantage by its correctness."""
     rounds: int
     """Of the prompt, or of the batch where the budget is shared."""
+    replaced: int
+    """Responses that were drawn because others got no score."""
     no_positive: int
     no_negative: int
-    """Prompts that exited unresolved for want of a class; those of a whole batch stand in one of its prompts."""
+    """Prompts that exited unresolved for want of a class. Like the two above, the number of a whole batch stands in
+    one of its prompts."""
 
 
 class Record(TypedDict):
@@ -38,6 +43,7 @@ class Record(TypedDict):
     key: str | int
     policy: str
     rewards: list[float | None]
+    """None without a score."""
     correct: list[bool | None]
     tokens: list[int]
     kept: list[bool]
@@ -49,8 +55,6 @@ class Record(TypedDict):
     """By row name: the keys under which the responses lie in the queue."""
     advantages: dict[str, float]
     """By row name."""
-    masked: list[str]
-    """Names of rows that were truncated."""
     filler: str | None
     """Name of a row that stands in where nothing was kept, so that a batch is never empty."""
 
@@ -63,12 +67,14 @@ def row_name(uid: str, draw: int) -> str:
 def group_of(allocator: Allocator, groups: Groups, prompt: int, totals: Mapping[str, float] | None) -> Group:
     """Return the decision on one prompt; `totals` are the metrics of a batch, given to one of its prompts."""
     own = groups.mask[prompt]
-    first = prompt * (allocator.policy.budget.max_samples)
+    _, draws = allocator.locate(groups.ids[prompt][own])
     return Group(
-        kept=[int(number) - first for number in groups.ids[prompt][own]],
+        kept=draws.tolist(),
         advantages=[float(value) for value in groups.advantages[prompt][own]],
         signal=bool(groups.signal[prompt]),
+        silent=bool(groups.silent[prompt]),
         rounds=0 if totals is None else int(totals["rounds"]),
+        replaced=0 if totals is None else int(totals["replaced"]),
         no_positive=0 if totals is None else int(totals["unresolved_no_positive"]),
         no_negative=0 if totals is None else int(totals["unresolved_no_negative"]),
     )
@@ -78,8 +84,8 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if len(values) else math.nan
 
 
-def metrics_of(records: Sequence[Record], policy: Policy) -> dict[str, float]:
-    """Return the metrics of a step, under the names that the adapter for TRL logs."""
+def metrics_of(records: Sequence[Record], policy: AnyPolicy) -> dict[str, float]:
+    """Return the metrics of a step, under the names of `Allocator.metrics` and of the adapter for TRL."""
     scored = [[reward for reward in record["rewards"] if reward is not None] for record in records]
     kept = [
         reward
@@ -88,16 +94,27 @@ def metrics_of(records: Sequence[Record], policy: Policy) -> dict[str, float]:
         if keep and reward is not None
     ]
     groups = [record["group"] for record in records]
+    # A prompt that a shared budget gave no response has no group that could have failed.
+    sampled = [record["group"] for record in records if record["rewards"]]
+    responses = sum(len(record["rewards"]) for record in records)
+    unscored = sum(reward is None for record in records for reward in record["rewards"])
+    silent, no_signal = sum(group["silent"] for group in sampled), policy.parts[0][1].no_signal
     values = {
         "pool_reward": _mean([_mean(rewards) for rewards in scored if rewards]),
         "selected_reward": _mean(kept),
-        "responses": sum(len(record["rewards"]) for record in records),
+        "responses": responses,
         "tokens": sum(sum(record["tokens"]) for record in records),
         "rounds": max((group["rounds"] for group in groups), default=0),
-        "signal_fraction": _mean([float(group["signal"]) for group in groups]),
+        "signal_fraction": _mean([float(group["signal"]) for group in sampled]),
         "unresolved_no_positive": sum(group["no_positive"] for group in groups),
         "unresolved_no_negative": sum(group["no_negative"] for group in groups),
-        "unscored": sum(reward is None for record in records for reward in record["rewards"]),
+        "unsampled": len(records) - len(sampled),
+        "silent": silent,
+        "left_out": silent if no_signal == "leave_out" else 0,
+        "masked": silent if no_signal == "mask" else 0,
+        "unscored": unscored,
+        "unscored_fraction": unscored / responses if responses else 0.0,
+        "replaced": sum(group["replaced"] for group in groups),
         "failed": sum(record["failed"] for record in records),
         "truncated": sum(sum(record["truncated"]) for record in records),
         "empty_rows": sum(policy.n - len(record["advantages"]) for record in records),

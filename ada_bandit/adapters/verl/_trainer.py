@@ -19,15 +19,14 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.utils import tensordict_utils
 from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
-from ada_bandit.adapters._policies import StepPolicy
 from ada_bandit.adapters._pool_log import PoolLog
 from ada_bandit.adapters.verl._ledger import Ledger
-from ada_bandit.adapters.verl._options import ESTIMATOR, check_config, policy_of, read_options, uses_ledger
+from ada_bandit.adapters.verl._options import ESTIMATOR, check_config, read_options, steps_of, uses_ledger
 from ada_bandit.adapters.verl._records import Record, metrics_of
 from ada_bandit.adapters.verl._surface import check_verl
 from ada_bandit.adapters.verl._worker import PLACE, AdaptiveAgentLoopWorker, Place, digest
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError
-from ada_bandit.memory import PassRateMemory
+from ada_bandit.steps import FixedPolicy
 from ada_bandit.uniforms import fold_seed
 
 __all__ = [
@@ -77,8 +76,10 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         check_verl()
         super().__init__(*args, **kwargs)
         self.options = read_options(self.config)
-        self.policy = policy_of(self.config, self.options)
-        check_config(self.config, self.options, has_reward_workers=bool(self.reward_loop_worker_handles))
+        self.steps = steps_of(self.config, self.options)
+        """As it was at the start; what is learned is known to the ledger alone."""
+        self.policy = self.steps.policy
+        check_config(self.config, self.steps, has_reward_workers=bool(self.reward_loop_worker_handles))
         self.agent_loop_workers_class = ray.remote(AdaptiveAgentLoopWorker)
         folder = Path(self.config.trainer.default_local_dir)
         self.pool_log = PoolLog(folder / self.options.pool_log if self.options.pool_log else None)
@@ -91,12 +92,11 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         self._restarts = 0
         self.ledger: Any = None
         self._ledger_name: str | None = None
-        if uses_ledger(self.policy, self.options):
-            memory = PassRateMemory(self.options.memory_decay) if self.options.memory else None
+        if uses_ledger(self.steps):
             self._ledger_name = f"ada_ledger_{uuid.uuid4().hex[:8]}"
             # Every prompt of a step may wait in it at once; Ray's own limit is 1,000 calls.
             actor = ray.remote(Ledger).options(name=self._ledger_name, num_cpus=0, max_concurrency=1_000_000)
-            self.ledger = actor.remote(StepPolicy(self.policy, memory))
+            self.ledger = actor.remote(self.steps)
             self._restore()
         _running[:] = [self]
 
@@ -120,6 +120,13 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         batch = f"{step}-{first}"
         if self.ledger is not None:
             known = keys if self.options.memory else None
+            if known is not None and not isinstance(self.steps, FixedPolicy) and len(set(known)) < len(known):
+                twice = next(key for key in known if known.count(key) > 1)
+                msg = (
+                    f"the prompt {twice!r} stands twice in a batch, and {type(self.steps).__name__} with a memory "
+                    "takes every prompt once; remove it from the dataset, or leave ada.memory out"
+                )
+                raise InputError(msg)
             ray.get(self.ledger.open.remote(batch, len(uids), fold_seed(self.options.seed, step, first), known))
         places = [
             Place(step, fold_seed(self.options.seed, step, first + i), keys[i], self._ledger_name, batch, i)
@@ -215,37 +222,25 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
                 f"none of the {drawn} responses of this step got a score. The log of the agent-loop workers says why "
                 "a reward is missing: look for 'a response has no reward'"
             )
+            if self.options.mask_truncated_completions:
+                cut = sum(sum(record["truncated"]) for record in records)
+                msg += f". {cut} of them were truncated, which ada.mask_truncated_completions counts as unscored"
             raise NoScoreError(msg)
-        self.pool_log.write(records)
+        self.pool_log.write([record for record in records if record["rewards"]])
         self.advantages = {name: value for record in records for name, value in record["advantages"].items()}
         self.advantages |= {record["filler"]: 0.0 for record in records if record["filler"] is not None}
-        left, masked = self._leave_out(records)
-        batch, masked_rows = _without(batch, left, masked)
+        batch = _without(batch, self._fillers(records))
         metrics = metrics_of(records, self.policy)
         metrics["ada/failed_prompts"] = float(len(uids) - len(found))
-        metrics["ada/masked_rows"] = float(masked_rows)
         return batch, metrics
 
-    def _leave_out(self, records: Sequence[Record]) -> tuple[set[str], set[str]]:
-        """Return the keys of rows that don't enter the batch, and of those that enter it with a mask of 0."""
-        left: dict[str, list[str]] = {}
-        masked: dict[str, list[str]] = {}
-        kept = 0
-        for record in records:
-            unwanted = not record["group"]["signal"]
-            for name, keys in record["rows"].items():
-                if name == record["filler"] or (unwanted and self.options.drop_unresolved):
-                    left[name] = keys
-                elif name in record["masked"] or (unwanted and self.options.mask_unresolved):
-                    masked[name] = keys
-                else:
-                    kept += 1
-        if not kept and (left or masked):
-            # A batch without a token has no mean loss: one row goes on with an advantage of 0.
-            name = next(iter(masked or left))
-            (masked or left).pop(name)
-            self.advantages[name] = 0.0
-        return {key for keys in left.values() for key in keys}, {key for keys in masked.values() for key in keys}
+    def _fillers(self, records: Sequence[Record]) -> set[str]:
+        """Return the keys of rows that only stood in where a prompt kept nothing, and don't enter the batch."""
+        left = [record["rows"][name] for record in records if (name := record["filler"]) is not None]
+        if not any(record["filler"] is None and record["rows"] for record in records):
+            # A batch without a token has no mean loss: one row goes on, with its advantage of 0.
+            left = left[1:]
+        return {key for keys in left for key in keys}
 
     # Checkpoints.
 
@@ -272,21 +267,16 @@ class AdaptiveAgentLoopManager(AgentLoopManagerTQ):
         ray.get(self.ledger.load.remote(file.read_text(encoding="utf-8")))
 
 
-def _without(batch: KVBatchMeta, left: set[str], masked: set[str]) -> tuple[KVBatchMeta, int]:
-    """Take rows out of a batch and out of the queue, and set the loss mask of others to 0."""
+def _without(batch: KVBatchMeta, left: set[str]) -> KVBatchMeta:
+    """Take rows out of a batch and out of the queue."""
     gone = [key for key in batch.keys if key in left]
-    if gone:
-        tq.kv_clear(keys=gone, partition_id=batch.partition_id)
-        stay = [i for i, key in enumerate(batch.keys) if key not in left]
-        batch = KVBatchMeta(
-            partition_id=batch.partition_id, keys=[batch.keys[i] for i in stay], tags=[batch.tags[i] for i in stay]
-        )
-    hidden = [i for i, key in enumerate(batch.keys) if key in masked]
-    if hidden:
-        zeros = [torch.zeros(int(batch.tags[i]["response_len"]), dtype=torch.int64) for i in hidden]
-        fields = tensordict_utils.list_of_dict_to_tensordict([{"response_mask": m, "loss_mask": m} for m in zeros])
-        tq.kv_batch_put(keys=[batch.keys[i] for i in hidden], partition_id=batch.partition_id, fields=fields)
-    return batch, len(hidden)
+    if not gone:
+        return batch
+    tq.kv_clear(keys=gone, partition_id=batch.partition_id)
+    stay = [i for i, key in enumerate(batch.keys) if key not in left]
+    return KVBatchMeta(
+        partition_id=batch.partition_id, keys=[batch.keys[i] for i in stay], tags=[batch.tags[i] for i in stay]
+    )
 
 
 class _Sampling:

@@ -15,7 +15,7 @@ import ray
 import transfer_queue as tq
 
 from ada_bandit.adapters.verl._ledger import Course, OwnCourse, SharedCourse
-from ada_bandit.adapters.verl._options import policy_of, read_options
+from ada_bandit.adapters.verl._options import read_options, steps_of
 from ada_bandit.adapters.verl._records import Group, Record, row_name
 from ada_bandit.adapters.verl._surface import AgentLoopWorker
 from ada_bandit.errors import ProtocolError
@@ -76,7 +76,7 @@ class AdaptiveAgentLoopWorker(AgentLoopWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._ada_options = read_options(self.config)
-        self._ada_policy = policy_of(self.config, self._ada_options)
+        self._ada_policy = steps_of(self.config, self._ada_options).policy
         self._ada_ledgers: dict[str, Any] = {}
 
     async def ada_watch(self) -> None:
@@ -116,6 +116,10 @@ class AdaptiveAgentLoopWorker(AgentLoopWorker):
         if not outputs:
             return _FAILED
         reward, last = await self._ada_score(outputs, kwargs), outputs[-1]
+        truncated = len(last.response_ids) >= int(self.rollout_config.response_length)
+        if truncated and self._ada_options.mask_truncated_completions:
+            # It is not to be trained on, so it has no vote either.
+            reward = math.nan
         key, correct = self._ada_options.correct_key, None
         if key is not None and not math.isnan(reward):
             extra = last.extra_fields.get("reward_extra_info") or {}
@@ -129,7 +133,7 @@ class AdaptiveAgentLoopWorker(AgentLoopWorker):
             reward,
             correct,
             tokens=sum(sum(each.response_mask) for each in outputs),
-            truncated=len(last.response_ids) >= int(self.rollout_config.response_length),
+            truncated=truncated,
         )
 
     # The parts of a prompt.
@@ -240,7 +244,6 @@ class AdaptiveAgentLoopWorker(AgentLoopWorker):
         passed = {name: value for name, value in prompt.items() if name != "agent_name"}
         here = [*rows] if filler is None else [filler]
         await asyncio.gather(*(self._ada_put(passed, draw, pool[draw]) for draw in here))
-        masks = self._ada_options.mask_truncated_completions
         return Record(
             step=place.step,
             key=place.key,
@@ -254,7 +257,6 @@ class AdaptiveAgentLoopWorker(AgentLoopWorker):
             group=group,
             rows={row_name(uid, draw): _keys(uid, draw, pool[draw]) for draw in here},
             advantages={row_name(uid, draw): advantages[draw] for draw in rows},
-            masked=[row_name(uid, draw) for draw in rows if masks and pool[draw].truncated],
             filler=None if filler is None else row_name(uid, filler),
         )
 
