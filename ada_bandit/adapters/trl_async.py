@@ -48,7 +48,6 @@ from typing import Any
 
 import numpy as np
 
-from ada_bandit.adapters._no_signal import with_no_signal
 from ada_bandit.adapters._pool_log import PoolLog
 from ada_bandit.adapters.trl import CorrectFunc, TRLSurfaceError
 from ada_bandit.allocator import Allocator
@@ -126,14 +125,15 @@ def check_trl_async(loop: type = _AsyncRolloutLoop, version: str = trl.__version
 
 
 def _policy_of(policy: Spec | StepPolicy, group_size: int, no_signal: NoSignal | None) -> AnyPolicy:
-    steps = read_step_policy(policy, group_size=group_size)
+    learns = isinstance(policy, StepPolicy)
+    steps = read_step_policy(policy, group_size=group_size, no_signal=None if learns else no_signal)
     if steps.learns or not isinstance(steps, FixedPolicy):
         msg = (
             f"{type(steps).__name__} learns from whole steps, and an asynchronous trainer has none: prompts come one "
             "by one. Use a policy whose tables stay as they are, without a memory, or the synchronous trainer"
         )
         raise InputError(msg)
-    found = with_no_signal(steps, no_signal).policy
+    found = steps.policy
     if isinstance(found.budget, BatchBudget):
         msg = (
             f"the budget {found.budget.name!r} is shared by the prompts of a batch, and an asynchronous trainer has "

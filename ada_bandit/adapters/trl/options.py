@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,29 +26,11 @@ __all__ = [
     "explain_scale",
     "explain_short_pools",
     "is_plain",
-    "with_no_signal",
 ]
 
 logger = get_logger(__name__)
 
 _INSTEAD = "use policy='grpo', which leaves sampling to TRL"
-
-
-def with_no_signal(steps: StepPolicy, no_signal: NoSignal | None) -> StepPolicy:
-    """Return the step policy with another `Policy.no_signal`, or as it is where nothing is given."""
-    if no_signal is None:
-        return steps
-    if not isinstance(steps, FixedPolicy):
-        msg = (
-            f"no_signal = {no_signal!r} can't be set for {type(steps).__name__}, which makes its own policies: their "
-            "no_signal holds. Leave it out"
-        )
-        raise InputError(msg)
-    policy = steps.policy
-    if isinstance(policy, Blend):
-        parts = {key: replace(getattr(policy, key), no_signal=no_signal) for key in ("low", "high")}
-        return FixedPolicy(replace(policy, **parts), steps.memory)
-    return FixedPolicy(replace(policy, no_signal=no_signal), steps.memory)
 
 
 def is_plain(steps: StepPolicy, config: Any) -> bool:

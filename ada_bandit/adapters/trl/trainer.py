@@ -60,7 +60,6 @@ from ada_bandit.adapters.trl.options import (
     explain_scale,
     explain_short_pools,
     is_plain,
-    with_no_signal,
 )
 from ada_bandit.adapters.trl.pool_log import FILE_NAME, PoolLog, prompt_id
 from ada_bandit.adapters.trl.step import (
@@ -210,7 +209,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
         check_trl()
         given = inspect.signature(GRPOTrainer).bind(*args, **kwargs).arguments
         config = GRPOConfig if given.get("args") is None else given["args"]
-        self.steps = with_no_signal(read_step_policy(policy, memory, group_size=config.num_generations), no_signal)
+        self.steps = read_step_policy(policy, memory, group_size=config.num_generations, no_signal=no_signal)
         for _, part in self.policy.parts:
             check_group(part, config.num_generations)
         self.correct_func = correct_func

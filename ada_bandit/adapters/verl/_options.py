@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ada_bandit.adapters._no_signal import with_no_signal
 from ada_bandit.budgets import BatchBudget
 from ada_bandit.errors import InputError, unknown_name
 from ada_bandit.memory import PassRateMemory
@@ -132,7 +131,7 @@ def steps_of(config: Any, options: AdaOptions) -> StepPolicy:
     """
     n = int(config.actor_rollout_ref.rollout.n)
     memory = PassRateMemory(options.memory_decay) if options.memory else None
-    steps = with_no_signal(read_step_policy(options.policy, memory, group_size=n), options.no_signal)
+    steps = read_step_policy(options.policy, memory, group_size=n, no_signal=options.no_signal)
     policy = steps.policy
     if policy.n != n:
         msg = (
