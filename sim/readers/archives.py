@@ -10,7 +10,7 @@ from typing import Any
 
 from ada_bandit.errors import InputError
 from sim.readers.batches import Batch, Table, in_batches
-from sim.readers.streams import FREE_GROWTH, LARGEST_WHOLE, MOST_GROWTH, shown
+from sim.readers.streams import FREE_GROWTH, LARGEST_WHOLE, MOST_GROWTH, named, shown
 from sim.readers.values import parse_json
 
 __all__ = ["eval_archive", "torch_file"]
@@ -30,19 +30,19 @@ def eval_archive(path: Path) -> Table:
             names = sorted(each for each in archive.namelist() if each.startswith("samples/") and each.endswith(".json"))
             size = sum(archive.getinfo(each).file_size for each in names)
     except (zipfile.BadZipFile, OSError) as error:
-        msg = f"{shown(str(path))} is no archive of inspect: {shown(str(error))}. {other}"
+        msg = f"{named(path)} is no archive of inspect: {shown(str(error))}. {other}"
         raise InputError(msg) from error
     if size > FREE_GROWTH and size > MOST_GROWTH * path.stat().st_size:
-        msg = f"{shown(str(path))} unpacks to more than {MOST_GROWTH} times its size. {other}"
+        msg = f"{named(path)} unpacks to more than {MOST_GROWTH} times its size. {other}"
         raise InputError(msg)
     if not names:
-        msg = f"{shown(str(path))} holds no samples; was the evaluation run with --no-log-samples? {other}"
+        msg = f"{named(path)} holds no samples; was the evaluation run with --no-log-samples? {other}"
         raise InputError(msg)
 
     def read(wanted: Mapping[str, str | None] | None) -> Iterator[Batch]:  # noqa: ARG001 - one way
         with zipfile.ZipFile(path) as archive:
             for number, name in enumerate(names, start=1):
-                place = f"in {shown(name)} of {shown(str(path))}"
+                place = f"in {shown(name)} of {named(path)}"
                 row = parse_json(_member(archive, name, place, other), place)
                 yield Batch(None, [_slim(row)] if isinstance(row, dict) else [], lambda _, place=place: place, number / len(names))  # type: ignore[misc]
 
@@ -79,19 +79,19 @@ def torch_file(path: Path) -> Table:
     try:
         import torch
     except ImportError:
-        msg = f"{shown(str(path))} needs torch to be read: pip install torch; or write it as JSON Lines where it was made"
+        msg = f"{named(path)} needs torch to be read: pip install torch; or write it as JSON Lines where it was made"
         raise InputError(msg) from None
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds, of pickle and of its own
         msg = (
-            f"{shown(str(path))} holds more than plain values, and objects that run code when they are read aren't opened. "
+            f"{named(path)} holds more than plain values, and objects that run code when they are read aren't opened. "
             "Write it as JSON Lines where it was made, one sample a line"
         )
         raise InputError(msg) from error
     rows = [value] if isinstance(value, dict) else value
     if not (isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)):
-        msg = f"{shown(str(path))} holds {shown(type(value).__name__)} and no samples; give a rollout dump of slime"
+        msg = f"{named(path)} holds {shown(type(value).__name__)} and no samples; give a rollout dump of slime"
         raise InputError(msg)
 
     def read(wanted: Mapping[str, str | None] | None) -> Iterator[Batch]:  # noqa: ARG001 - one way

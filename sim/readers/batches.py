@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ada_bandit.errors import InputError
-from sim.readers.streams import LONGEST_LINE, Block, TextStream, bare_suffix, plural, read_whole, shown
+from sim.readers.streams import LONGEST_LINE, Block, TextStream, bare_suffix, named, plural, read_whole, shown
 from sim.readers.values import Column, Place, as_list, follow, is_list, key_text, parse_json
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def open_table(path: Path, *, record: Callable[[dict[str, Any]], bool] = lambda 
     suffix = bare_suffix(path)
     if suffix in _PICKLES:
         msg = (
-            f"{shown(str(path))} may hold pickled objects, which run code when they are read, so it isn't opened. "
+            f"{named(path)} may hold pickled objects, which run code when they are read, so it isn't opened. "
             "Write the rewards from the program that made it, one JSON object a line: "
             '{"prompt_id": "a", "rewards": [0, 1]}'
         )
@@ -136,21 +136,21 @@ def open_table(path: Path, *, record: Callable[[dict[str, Any]], bool] = lambda 
     if suffix == ".parquet":
         return _parquet(path)
     if path.stat().st_size == 0:
-        msg = f"{shown(str(path))} is empty; was it ever written?"
+        msg = f"{named(path)} is empty; was it ever written?"
         raise InputError(msg)
     start = TextStream(path, []).head(1 << 20)
     text = start.lstrip()
     if b"\x00" in text[:4096] or text[:4] in {b"PK\x03\x04", b"PAR1"}:
         if text[:4] == b"PAR1":
             return _parquet(path)
-        msg = f"{shown(str(path))} is binary and of no kind that is read here; {_KINDS}"
+        msg = f"{named(path)} is binary and of no kind that is read here; {_KINDS}"
         raise InputError(msg)
     if text[:1] == b"{" and suffix != ".csv":
         return _object_file(path, text, record) if _is_one_object(text, suffix) else _json_lines(path)
     if text[:1] == b"[" and suffix not in {".csv", ".tsv"}:
         first = text.split(b"\n", 1)[0].strip()
         if suffix in {".jsonl", ".ndjson"} and first.endswith(b"]") and b"\n" in text.strip():
-            msg = f"every line must be an object such as {_LINE}; got {shown(first.decode())} on line 1 of {shown(str(path))}"
+            msg = f"every line must be an object such as {_LINE}; got {shown(first.decode())} on line 1 of {named(path)}"
             raise InputError(msg)
         return _json_array(path)
     if suffix in {".jsonl", ".ndjson", ".json"}:
@@ -205,7 +205,7 @@ def _json_lines(path: Path) -> Table:
             break
     if not head:
         told = f": {early[-1]}" if early else ""
-        msg = f"{shown(str(path))} has no rows{told}; it needs lines such as {_LINE}"
+        msg = f"{named(path)} has no rows{told}; it needs lines such as {_LINE}"
         raise InputError(msg)
     return Table(path, "JSON Lines", head[:SNIFFED], read, notes)
 
@@ -232,7 +232,7 @@ def _slow_lines(path: Path, block: Block, notes: list[str]) -> tuple[list[dict[s
         if not line.strip():
             continue
         number = block.first_line + at
-        place = f"on line {number} of {shown(str(path))}"
+        place = f"on line {number} of {named(path)}"
         try:
             row = parse_json(line, place)
         except InputError as error:
@@ -270,17 +270,17 @@ def _fast_lines(block: Block, wanted: Mapping[str, str]) -> pl.DataFrame | None:
 def _lines_place(path: Path, block: Block) -> Place:
     def place(row: int) -> str:
         full = [at for at, line in enumerate(block.data.split(b"\n")) if line.strip()]
-        return f"on line {block.first_line + full[row]} of {shown(str(path))}"
+        return f"on line {block.first_line + full[row]} of {named(path)}"
 
     return place
 
 
 def _numbered(path: Path, lines: Sequence[int]) -> Place:
-    return lambda row: f"on line {lines[row]} of {shown(str(path))}"
+    return lambda row: f"on line {lines[row]} of {named(path)}"
 
 
 def _rows_place(path: Path, first: int) -> Place:
-    return lambda row: f"in row {first + row} of {shown(str(path))}"
+    return lambda row: f"in row {first + row} of {named(path)}"
 
 
 def in_batches(path: Path, rows: Sequence[dict[str, Any]]) -> Iterator[Batch]:
@@ -304,7 +304,7 @@ def _json_array(path: Path) -> Table:
 
     head = next((rows for rows, _ in _array_members(path, [])), [])[:SNIFFED]
     if not head:
-        msg = f"{shown(str(path))} is an empty list; it needs objects such as {_LINE}"
+        msg = f"{named(path)} is an empty list; it needs objects such as {_LINE}"
         raise InputError(msg)
     return Table(path, "a JSON list", head, read, notes)
 
@@ -328,7 +328,7 @@ def _array_members(path: Path, notes: list[str]) -> Iterator[tuple[list[dict[str
             at = _blank.match(text, at).end()  # type: ignore[union-attr]
             if at >= len(text) or text[at] == "]":
                 break
-            place = f"in entry {entry + 1} of {shown(str(path))}"
+            place = f"in entry {entry + 1} of {named(path)}"
             try:
                 member, end = _decoder.raw_decode(text, at)
             except json.JSONDecodeError as error:
@@ -386,7 +386,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_strict_pairs)
 
 def _object_file(path: Path, text: bytes, record: Callable[[dict[str, Any]], bool]) -> Table:  # noqa: ARG001
     notes: list[str] = []
-    value = parse_json(read_whole(path, notes), f"in {shown(str(path))}")
+    value = parse_json(read_whole(path, notes), f"in {named(path)}")
     if record(value):
         rows, how = [value], "a JSON object"
     else:
@@ -425,7 +425,7 @@ def _collection(value: dict[str, Any], path: Path) -> tuple[list[dict[str, Any]]
         return [value], "a JSON object"
     keys = ", ".join(shown(key) for key in list(value)[:8]) or "none"
     msg = (
-        f"{shown(str(path))} is a JSON object without rows that can be told; its keys are {keys}. Write the rows as JSON "
+        f"{named(path)} is a JSON object without rows that can be told; its keys are {keys}. Write the rows as JSON "
         f"Lines, for example: jq -c '.{next(iter(value), 'rows')}[]' {path.name} > rollouts.jsonl"
     )
     raise InputError(msg)
@@ -454,6 +454,8 @@ def _rows_of(value: dict[str, Any]) -> tuple[list[dict[str, Any]], str] | None:
         first = next(inner for member in members for inner in member)
         if isinstance(first, dict) and len(members) == 1:
             return None
+        if len(members) == 1 and len(members[0]) == 1:
+            return None
         if isinstance(first, (bool, int, float, dict)) or first is None:
             return [{"prompt_id": key, "rewards": member} for key, member in value.items()], "a JSON object by prompt"
         return None
@@ -481,7 +483,7 @@ def _delimited(path: Path, text: bytes) -> Table:
     data = [line for line in lines if not line.startswith("#")] or lines
     delimiter = _delimiter(data[:20])
     if delimiter is None and len(data[0]) > 200:
-        msg = f"{shown(str(path))} is no table: its first line is {shown(data[0])}; {_KINDS}"
+        msg = f"{named(path)} is no table: its first line is {shown(data[0])}; {_KINDS}"
         raise InputError(msg)
     notes: list[str] = []
     what = {",": "CSV", "\t": "TSV", None: "CSV"}.get(delimiter, f"CSV with {delimiter!r}")
@@ -493,7 +495,7 @@ def _delimited(path: Path, text: bytes) -> Table:
     first = next(_delimited_batches(path, delimiter or ",", [], SNIFFED), None)
     if first is None:
         columns = ", ".join(shown(name.strip()) for name in data[0].split(delimiter or ",")[:8])
-        msg = f"{shown(str(path))} has a line of columns ({columns}) but no rows; it needs a row for every prompt"
+        msg = f"{named(path)} has a line of columns ({columns}) but no rows; it needs a row for every prompt"
         raise InputError(msg)
     return Table(path, what, first.objects(), read, notes)
 
@@ -538,7 +540,7 @@ def _delimited_batches(path: Path, delimiter: str, notes: list[str], most: int =
             _check_header(header, path)
             continue
         if len(row) != len(header):
-            place = f"on line {reader.line_num} of {shown(str(path))}"
+            place = f"on line {reader.line_num} of {named(path)}"
             following = next(reader, None)
             if following is None and len(row) < len(header) and (rows or numbers):
                 notes.append(f"line {reader.line_num}, the last, is broken off and left out")
@@ -561,11 +563,11 @@ def _delimited_batches(path: Path, delimiter: str, notes: list[str], most: int =
 def _check_header(header: list[str], path: Path) -> None:
     twice = {name for name in header if header.count(name) > 1 and name}
     if twice:
-        msg = f"the column {shown(min(twice))} stands twice in {shown(str(path))}; give every column a name of its own"
+        msg = f"the column {shown(min(twice))} stands twice in {named(path)}; give every column a name of its own"
         raise InputError(msg)
     if all(re.fullmatch(r"[-+]?\d+([.,]\d+)?", name) for name in header if name):
         msg = (
-            f"the first line of {shown(str(path))} holds values and no names: {shown(','.join(header))}. Put a line of "
+            f"the first line of {named(path)} holds values and no names: {shown(','.join(header))}. Put a line of "
             "names above it, for example: prompt_id,correct,total"
         )
         raise InputError(msg)
@@ -593,11 +595,11 @@ def _parquet(path: Path) -> Table:
         total = int(lazy.select(pl.len()).collect().item())
         head = lazy.head(SNIFFED).collect().to_dicts() if total else []
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        msg = f"{shown(str(path))} can't be read as Parquet: {shown(str(error).partition(chr(10))[0], 120)}. Is it complete?"
+        msg = f"{named(path)} can't be read as Parquet: {shown(str(error).partition(chr(10))[0], 120)}. Is it complete?"
         raise InputError(msg) from error
     if total == 0 or total > _MOST_PARQUET_ROWS:
         what = "no rows" if total == 0 else f"{total:,} rows, more than any log has"
-        msg = f"{shown(str(path))} has {what}; its columns are {', '.join(map(shown, names)) or 'none'}"
+        msg = f"{named(path)} has {what}; its columns are {', '.join(map(shown, names)) or 'none'}"
         raise InputError(msg)
 
     def read(wanted: Mapping[str, str | None] | None) -> Iterator[Batch]:

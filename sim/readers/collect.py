@@ -373,12 +373,22 @@ class Collector:
         hits = rates * total
         counted = np.round(hits)
         # A rate that was rounded to some digits is off by at most half of the last one.
-        off = np.abs(hits - counted) > 0.2
+        off = np.abs(hits - counted) > np.minimum(np.array([_rounding(value) for value in column]) * total + 1e-4, 0.49)
         if off.any():
             at = int(np.argmax(off))
             msg = f"a rate of {rates[at]:g} is no whole number of {total[at]:g} responses {place(at)}. Is the total right?"
             raise InputError(msg)
         self._put_counts(batch, code, step, counted.astype(np.int64), total.astype(np.int64))
+
+
+def _rounding(value: Any) -> float:
+    """Return half of the last digit of a rate."""
+    text = str(value).strip()
+    scale = 0.01 if text.endswith("%") else 1.0
+    mantissa, _, exponent = text.rstrip("% ").replace(",", ".").lower().partition("e")
+    digits = len(mantissa.partition(".")[2])
+    power = int(exponent) if exponent.lstrip("+-").isdigit() else 0
+    return float(0.5 * scale * 10.0 ** (power - digits)) if digits else 0.0
 
 
 def _mean(value: Any) -> Any:

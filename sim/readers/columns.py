@@ -240,7 +240,8 @@ def _what(
         texts = any(isinstance(value, str) and ("%" in value or "/" in value) for value in values)
         fractional = any(not float(number(value, comma=comma) or 0).is_integer() for value in values if not isinstance(value, str) or not texts)
         known = total if total is not None else _total(names, None, []) if not _is_truth(values) else None
-        if texts or (fractional and known is not None):
+        small = all(0 <= float(number(value, comma=comma) or 0) <= 1 for value in values) if not texts else True
+        if texts or (fractional and small and known is not None):
             return Roles(Kind.rate, None, (), correct, known)
         if known is not None:
             if total is None:
@@ -375,8 +376,8 @@ def _nothing(rows: Sequence[dict[str, Any]], names: dict[str, str], where: str) 
         name for name in names.values()
         if (values := _values(rows, name)) and all(number(value) is not None or _all_lists([value]) for value in values)
     ]  # fmt: skip
-    first = candidates[0] if candidates else next(iter(names.values()), "reward")
-    example = next(iter(names.values()), "prompt_id")
+    example = next((names[name] for name in _PROMPT if name in names), list(names.values())[-1] if names else "prompt_id")
+    first = next((name for name in candidates[::-1] if name != example), "COLUMN")
     start = shown({name: rows[0][name] for name in list(rows[0])[:6]}, 160) if rows else ""
     return (
         f"{where} has no rewards, counts or rates that can be told: its columns are {columns}, its first row begins "

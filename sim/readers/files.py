@@ -33,7 +33,8 @@ def find(path: str | Path, notes: list[str]) -> list[Path]:
     given = Path(text).expanduser()
     if given.is_dir():
         every = [each for each in given.rglob("*") if each.is_file() and not _hidden(each, given)]
-        files = [each for each in every if bare_suffix(each) in _READ and bare_suffix(each) != ".txt"]
+        files = [each for each in every if bare_suffix(each) in _READ - {".txt"} and not _beside(each)]
+        others = len(every) - len(files)
         files = _uncensored(files, notes)
         if not files:
             found = ", ".join(sorted({bare_suffix(each) or each.name for each in every})[:8]) or "nothing"
@@ -42,7 +43,6 @@ def find(path: str | Path, notes: list[str]) -> list[Path]:
                 ".csv, .tsv or .parquet files, also as .gz or .zst"
             )
             raise InputError(msg)
-        others = len(every) - len(files)
         if others:
             notes.append(f"{others} other {plural(others, 'file')} in the folder left out")
         return sorted(files, key=_natural)
@@ -61,9 +61,12 @@ def find(path: str | Path, notes: list[str]) -> list[Path]:
 
 
 def _hidden(path: Path, folder: Path) -> bool:
-    parts = path.relative_to(folder).parts
-    named = path.name.split(".", 1)[0].lower() in _BESIDE
-    return any(part.startswith((".", "_")) for part in parts if part != ".art") or named
+    return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts if part != ".art")
+
+
+def _beside(path: Path) -> bool:
+    """Whether a file has the name of what stands beside rollouts."""
+    return path.name.split(".", 1)[0].lower() in _BESIDE
 
 
 def _uncensored(files: list[Path], notes: list[str]) -> list[Path]:

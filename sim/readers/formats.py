@@ -16,7 +16,7 @@ from typing import Any
 
 from ada_bandit.errors import InputError
 from sim.readers.columns import Kind, Roles
-from sim.readers.streams import shown
+from sim.readers.streams import named, shown
 from sim.readers.values import as_list, follow, is_list, number
 
 __all__ = ["FLAT", "FORMATS", "Format", "Selection", "recognise", "step_of"]
@@ -151,7 +151,7 @@ def _swift(row: Row, path: Path) -> Iterator[Row]:
     length = max((len(value) for value in lists.values()), default=0)
     wrong = next((name for name, value in lists.items() if len(value) != length), None)
     if wrong:
-        msg = f"the list {shown(wrong)} has {len(lists[wrong])} members where others have {length}, in {shown(str(path))}"
+        msg = f"the list {shown(wrong)} has {len(lists[wrong])} members where others have {length}, in {named(path)}"
         raise InputError(msg)
     flat = [{name: lists[name][at] if name in lists else row[name] for name in row} for at in range(length)]
     rewards, correct = _reward_columns(flat, _TRL_OWN, [])
@@ -380,7 +380,7 @@ def _lm_eval(row: Row, path: Path) -> Iterator[Row]:
     repeats = row.get("resps")
     if is_list(repeats) and repeats and is_list(repeats[0]) and len(repeats[0]) > 1:
         msg = (
-            f"{shown(str(path))} holds {len(repeats[0])} responses a prompt of lm-eval, but one score for all of them. Score "
+            f"{named(path)} holds {len(repeats[0])} responses a prompt of lm-eval, but one score for all of them. Score "
             'them one by one, and write for each prompt {"prompt_id": "a", "rewards": [0, 1]}'
         )
         raise InputError(msg)

@@ -22,7 +22,7 @@ from sim.readers.files import find
 from sim.readers.formats import FLAT, FORMATS, Format, Selection, recognise, step_of
 from sim.readers.log import RolloutLog
 from sim.readers.options import ReadOptions
-from sim.readers.streams import bare_suffix, plural, shown
+from sim.readers.streams import bare_suffix, named, plural, shown
 from sim.readers.threshold import Threshold, choose
 from sim.readers.values import follow, key_text, number
 
@@ -129,14 +129,14 @@ class _Plan:
             except InputError as error:
                 first = first or error
         if not found:
-            raise first or InputError(f"nothing to read in {shown(str(files[0]))}")
+            raise first or InputError(f"nothing to read in {named(files[0])}")
         forms = Counter(form.name if form else "" for form, _ in found)
         known = [name for name in forms if name]
         name = max(known, key=lambda each: forms[each]) if known else ""
         tables = [table for form, table in found if (form.name if form else "") == name]
         form = next((each for each in FORMATS if each.name == name), None)
         table = tables[0]
-        where = shown(str(table.path))
+        where = named(table.path)
         head = _where([row for each in tables[:3] for row in each.head], options, where)
         if form is None:
             comma = table.kind.startswith("CSV with ';'")
@@ -332,7 +332,7 @@ def _assemble(
     keys = taken.keys.texts
     if not keys:
         left = " that meet " + ", ".join(options.where) if options.where else ""
-        msg = f"{shown(label)} has no rows{left}; {'mend --where' if options.where else 'was the run started?'}"
+        msg = f"{label!r} has no rows{left}; {'mend --where' if options.where else 'was the run started?'}"
         raise InputError(msg)
     _check_splits(taken, options, keys, label)
     by_counts = bool(taken.count_code)
@@ -377,7 +377,7 @@ def _assemble(
         of_counts = _mean_by_pool(counted, np.concatenate(taken.count_tokens), pools)
         mean_tokens = np.where(np.isnan(mean_tokens), of_counts, mean_tokens)
     if not scored.any():
-        msg = f"{shown(label)} has {len(keys)} {plural(len(keys), 'prompt')}, but no response with a score; name the rewards: --reward COLUMN"
+        msg = f"{label!r} has {len(keys)} {plural(len(keys), 'prompt')}, but no response with a score; name the rewards: --reward COLUMN"
         raise InputError(msg)
     _tell(taken, plan, lengths, scored, tokens, rewards, notes)
     return RolloutLog(
@@ -483,7 +483,7 @@ def _check_splits(taken: Collector, options: ReadOptions, keys: tuple[str, ...],
             at = int(np.argmax(mixed))
             some = ", ".join(shown(text) for text in factor.texts[:5]) + (", …" if len(factor.texts) > 5 else "")
             msg = (
-                f"{shown(label)} holds rows of one prompt ({shown(keys[at])}) for several values of {shown(name)}: {some}. Take "
+                f"{label!r} holds rows of one prompt ({shown(keys[at])}) for several values of {shown(name)}: {some}. Take "
                 f"one of them: --where {name}={factor.texts[0]}"
             )
             raise InputError(msg)
@@ -519,7 +519,7 @@ def _check_repeats(
     differing = [name for name in columns if len({str(row.get(name)) for row in found}) > 1]
     pairs = ", ".join(f"{k} of {n}" for k, n in list(zip(correct.tolist(), total.tolist(), strict=True))[:3])
     what = f"the same counts ({pairs.split(', ', 1)[0]})" if same else f"counts ({pairs})"
-    says = f"{shown(label)} has {what} on {len(rows)} rows of prompt {shown(key)}"
+    says = f"{label!r} has {what} on {len(rows)} rows of prompt {shown(key)}"
     if differing:
         # Every column that tells the rows apart has to be fixed, until one row a prompt is left.
         conditions: list[str] = []

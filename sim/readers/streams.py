@@ -7,8 +7,6 @@ bound on what may come out of it, and a line has a longest length.
 from __future__ import annotations
 
 import codecs
-import gzip
-import lzma
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ from typing import IO, Any
 
 from ada_bandit.errors import InputError
 
-__all__ = ["COMPRESSED", "Block", "TextStream", "bare_suffix", "plural", "read_whole", "shown"]
+__all__ = ["COMPRESSED", "Block", "TextStream", "bare_suffix", "named", "plural", "read_whole", "shown"]
 
 COMPRESSED = (".gz", ".zst")
 PIECE = 1 << 23
@@ -50,6 +48,11 @@ def bare_suffix(path: Path) -> str:
     if ends and ends[-1] in COMPRESSED:
         ends.pop()
     return ends[-1] if ends else ""
+
+
+def named(path: Path) -> str:
+    """Return a path as it may be printed."""
+    return repr(str(path))
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class TextStream:
             lines = ready.count(b"\n")
             if len(rest) > LONGEST_LINE:
                 msg = (
-                    f"line {line + lines} of {shown(str(self.path))} is longer than "
+                    f"line {line + lines} of {named(self.path)} is longer than "
                     f"{LONGEST_LINE >> 20} MiB; it is no table. Give JSON Lines with one object a line, CSV or Parquet"
                 )
                 raise InputError(msg)
@@ -135,7 +138,7 @@ class TextStream:
         for raw, _ in self._pieces(PIECE):
             size += len(raw)
             if size > LARGEST_WHOLE:
-                msg = f"{shown(str(self.path))} unpacks to more than {LARGEST_WHOLE >> 20} MiB; unpack it and give the plain file"
+                msg = f"{named(self.path)} unpacks to more than {LARGEST_WHOLE >> 20} MiB; unpack it and give the plain file"
                 raise InputError(msg)
             parts.append(raw)
         return b"".join(parts)
@@ -151,11 +154,11 @@ class TextStream:
                 try:
                     data = unpacked.read(piece)
                 except EOFError:
-                    self.notes.append(f"{shown(str(self.path))} ends in the middle of its compression; the rest is used")
+                    self.notes.append(f"{named(self.path)} ends in the middle of its compression; the rest is used")
                     return
-                except (OSError, zlib.error, lzma.LZMAError, *_zstd_errors()) as error:
+                except (OSError, zlib.error, *_zstd_errors()) as error:
                     msg = (
-                        f"{shown(str(self.path))} can't be unpacked: {shown(str(error))}. Is its ending right, and the "
+                        f"{named(self.path)} can't be unpacked: {shown(str(error))}. Is its ending right, and the "
                         "file complete?"
                     )
                     raise InputError(msg) from error
@@ -164,24 +167,59 @@ class TextStream:
                 grown += len(data)
                 if grown > FREE_GROWTH and grown > MOST_GROWTH * max(raw.tell(), 1):
                     msg = (
-                        f"{shown(str(self.path))} unpacks to more than {MOST_GROWTH} times its size "
+                        f"{named(self.path)} unpacks to more than {MOST_GROWTH} times its size "
                         f"({grown >> 20} MiB so far). If you trust it, unpack it yourself and give the plain file"
                     )
                     raise InputError(msg)
                 yield data, raw.tell()
 
 
+class _Gunzip:
+    """A stream of gzip that gives what there is before it tells that the end is missing."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self.raw = raw
+        self.inflate = zlib.decompressobj(wbits=31)
+        self.waiting = b""
+        self.started = False
+
+    def read(self, size: int) -> bytes:
+        """Return at most `size` bytes; none at the end.
+
+        Raises
+        ------
+        EOFError
+            If the input ends within a member.
+        """
+        while True:
+            if not self.waiting:
+                self.waiting = self.raw.read(1 << 16)
+                if not self.waiting:
+                    if self.started and not self.inflate.eof:
+                        raise EOFError
+                    return b""
+            if self.inflate.eof:
+                if not self.waiting.strip(b"\0"):
+                    self.waiting = b""
+                    continue
+                self.inflate = zlib.decompressobj(wbits=31)
+            self.started = True
+            data = self.inflate.decompress(self.waiting, size)
+            self.waiting = self.inflate.unused_data if self.inflate.eof else self.inflate.unconsumed_tail
+            if data:
+                return data
+
+
 @contextmanager
 def _unpacked(path: Path, raw: IO[bytes]) -> Iterator[Any]:
     suffix = path.suffix.lower()
     if suffix == ".gz":
-        with gzip.GzipFile(fileobj=raw) as unpacked:
-            yield unpacked
+        yield _Gunzip(raw)
     elif suffix == ".zst":
         zstandard = _zstandard()
         if zstandard is None:
             msg = (
-                f"{shown(str(path))} needs the package zstandard: pip install zstandard, or unpack it with "
+                f"{named(path)} needs the package zstandard: pip install zstandard, or unpack it with "
                 f"zstd -d {path.name}"
             )
             raise InputError(msg)
@@ -213,8 +251,8 @@ class _Decoder:
         name = "utf-8"
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             name = "utf-16"
-        elif head[:400].count(0) > len(head[:400]) // 4:
-            name = "utf-16-le" if head[1:400:2].count(0) > head[0:400:2].count(0) else "utf-16-be"
+        elif (sides := _zeros(head[:400])) is not None:
+            name = sides
         elif head.startswith(codecs.BOM_UTF8):
             name = "utf-8-sig"
         if name.startswith("utf-16"):
@@ -232,7 +270,7 @@ class _Decoder:
                 return b"\xef\xbf\xbd"  # the file ends within a character
             if self.name != "utf-8" or not self.plain:
                 msg = (
-                    f"{shown(str(self.path))} is not {self.name.upper()} throughout: {error.reason}. Convert it, "
+                    f"{named(self.path)} is not {self.name.upper()} throughout: {error.reason}. Convert it, "
                     f"for example: iconv -f LATIN1 -t UTF-8 {self.path.name}"
                 )
                 raise InputError(msg) from error
@@ -248,6 +286,14 @@ class _Decoder:
         return self.decode(data, final=False).decode("utf-8")
 
 
+def _zeros(head: bytes) -> str | None:
+    """Return the kind of UTF-16 without a mark that has zeros in these places."""
+    even, odd = head[0::2].count(0) / max(len(head[0::2]), 1), head[1::2].count(0) / max(len(head[1::2]), 1)
+    if min(even, odd) > 0.05 or max(even, odd) < 0.5:
+        return None
+    return "utf-16-le" if odd > even else "utf-16-be"
+
+
 def read_whole(path: Path, notes: list[str]) -> bytes:
     """Return a file that makes sense as one piece alone.
 
@@ -261,7 +307,7 @@ def read_whole(path: Path, notes: list[str]) -> bytes:
         size += len(block.data)
         if size > LARGEST_WHOLE:
             msg = (
-                f"{shown(str(path))} is one JSON value of more than {LARGEST_WHOLE >> 20} MiB; write it as JSON Lines, "
+                f"{named(path)} is one JSON value of more than {LARGEST_WHOLE >> 20} MiB; write it as JSON Lines, "
                 f"for example: jq -c '.[]' {path.name} > rollouts.jsonl"
             )
             raise InputError(msg)
