@@ -1,0 +1,8 @@
+"""Readers of rollouts: whatever a training framework or an evaluation wrote down, as pools of responses."""
+
+from sim.readers.formats import Selection
+from sim.readers.log import RolloutLog
+from sim.readers.options import ReadOptions
+from sim.readers.reading import read_rollouts
+
+__all__ = ["ReadOptions", "RolloutLog", "Selection", "read_rollouts"]
