@@ -27,7 +27,9 @@ def eval_archive(path: Path) -> Table:
     other = f"Write it as JSON and give that: inspect log convert {path.name} --to json --output-dir logs"
     try:
         with zipfile.ZipFile(path) as archive:
-            names = sorted(each for each in archive.namelist() if each.startswith("samples/") and each.endswith(".json"))
+            names = sorted(
+                each for each in archive.namelist() if each.startswith("samples/") and each.endswith(".json")
+            )
             size = sum(archive.getinfo(each).file_size for each in names)
     except (zipfile.BadZipFile, OSError) as error:
         msg = f"{named(path)} is no archive of inspect: {shown(str(error))}. {other}"
@@ -44,7 +46,12 @@ def eval_archive(path: Path) -> Table:
             for number, name in enumerate(names, start=1):
                 place = f"in {shown(name)} of {named(path)}"
                 row = parse_json(_member(archive, name, place, other), place)
-                yield Batch(None, [_slim(row)] if isinstance(row, dict) else [], lambda _, place=place: place, number / len(names))  # type: ignore[misc]
+                yield Batch(
+                    None,
+                    [_slim(row)] if isinstance(row, dict) else [],
+                    lambda _, place=place: place,
+                    number / len(names),
+                )  # type: ignore[misc]
 
     head = [row for batch, _ in zip(read(None), range(20), strict=False) for row in batch.rows or []]
     return Table(path, "an archive of inspect", head, read)

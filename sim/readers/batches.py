@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import json
 import math
 import re
@@ -23,7 +22,7 @@ import numpy as np
 
 from ada_bandit.errors import InputError
 from sim.readers.streams import LONGEST_LINE, Block, TextStream, bare_suffix, named, plural, read_whole, shown
-from sim.readers.values import Column, Place, as_list, follow, is_list, key_text, parse_json
+from sim.readers.values import Column, Place, follow, is_list, parse_json
 
 if TYPE_CHECKING:
     import polars as pl
@@ -150,7 +149,9 @@ def open_table(path: Path, *, record: Callable[[dict[str, Any]], bool] = lambda 
     if text[:1] == b"[" and suffix not in {".csv", ".tsv"}:
         first = text.split(b"\n", 1)[0].strip()
         if suffix in {".jsonl", ".ndjson"} and first.endswith(b"]") and b"\n" in text.strip():
-            msg = f"every line must be an object such as {_LINE}; got {shown(first.decode())} on line 1 of {named(path)}"
+            msg = (
+                f"every line must be an object such as {_LINE}; got {shown(first.decode())} on line 1 of {named(path)}"
+            )
             raise InputError(msg)
         return _json_array(path)
     if suffix in {".jsonl", ".ndjson", ".json"}:
@@ -333,7 +334,7 @@ def _array_members(path: Path, notes: list[str]) -> Iterator[tuple[list[dict[str
                 member, end = _decoder.raw_decode(text, at)
             except json.JSONDecodeError as error:
                 if last:
-                    if entry == 0 or error.pos < len(text.rstrip()) - 1 and not _broken_off(text, at):
+                    if entry == 0 or (error.pos < len(text.rstrip()) - 1 and not _broken_off(text, at)):
                         msg = f"malformed JSON {place}: {error.msg}; got {shown(text[at:])}"
                         raise InputError(msg) from None
                     notes.append(f"entry {entry + 1}, the last, is broken off and left out")
@@ -431,7 +432,18 @@ def _collection(value: dict[str, Any], path: Path) -> tuple[list[dict[str, Any]]
     raise InputError(msg)
 
 
-_ROLE_WORDS = {"prompt", "prompt_id", "task_id", "problem_id", "correct", "total", "reward", "rewards", "score", "question"}
+_ROLE_WORDS = {
+    "prompt",
+    "prompt_id",
+    "task_id",
+    "problem_id",
+    "correct",
+    "total",
+    "reward",
+    "rewards",
+    "score",
+    "question",
+}
 
 
 def _rows_of(value: dict[str, Any]) -> tuple[list[dict[str, Any]], str] | None:
@@ -461,7 +473,12 @@ def _rows_of(value: dict[str, Any]) -> tuple[list[dict[str, Any]], str] | None:
         return None
     if len(members) > 1 and all(isinstance(member, dict) for member in members):
         shared = set.intersection(*({*member} for member in members))
-        if shared and not any(isinstance(inner, (dict, list)) for member in members for inner in member.values() if is_list(inner) and inner and isinstance(inner[0], dict)):
+        if shared and not any(
+            isinstance(inner, (dict, list))
+            for member in members
+            for inner in member.values()
+            if is_list(inner) and inner and isinstance(inner[0], dict)
+        ):
             return [{"prompt_id": key, **member} for key, member in value.items()], "a JSON object by prompt"
         return None
     if len(members) > 1 and all(_is_rate(member) for member in members):
@@ -573,7 +590,9 @@ def _check_header(header: list[str], path: Path) -> None:
         raise InputError(msg)
 
 
-def _text_batch(pl: Any, path: Path, header: list[str], rows: list[list[str]], numbers: list[int], done: float) -> Batch:
+def _text_batch(
+    pl: Any, path: Path, header: list[str], rows: list[list[str]], numbers: list[int], done: float
+) -> Batch:
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
     frame = pl.DataFrame({name: pl.Series(name, values, dtype=pl.String) for name, values in columns.items()})
     return Batch(frame, None, _numbered(path, numbers), done)
@@ -626,5 +645,3 @@ def plain_kind(values: Sequence[Any]) -> str | None:
         else:
             return None
     return kinds.pop() if len(kinds) == 1 else None
-
-

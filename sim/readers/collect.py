@@ -19,7 +19,16 @@ from sim.readers.values import Column, Place, as_list, is_list, key_text, number
 
 __all__ = ["Collector", "joined"]
 
-_CUT = {"length", "max_tokens", "max_length", "truncated", "model_length", "max_model_len", "context_length", "overlong"}
+_CUT = {
+    "length",
+    "max_tokens",
+    "max_length",
+    "truncated",
+    "model_length",
+    "max_model_len",
+    "context_length",
+    "overlong",
+}
 _LARGEST = 2**53
 
 
@@ -118,7 +127,11 @@ class Collector:
         if roles.step is not None:
             at = numbers(batch.column(roles.step), "the step", place)
             if (at != np.floor(at)).any() and not np.isnan(at).all():
-                row = int(np.argmax(~np.isnan(at) & (at != np.floor(at)))) if (~np.isnan(at) & (at != np.floor(at))).any() else None
+                row = (
+                    int(np.argmax(~np.isnan(at) & (at != np.floor(at))))
+                    if (~np.isnan(at) & (at != np.floor(at))).any()
+                    else None
+                )
                 if row is not None:
                     msg = f"a step must be a whole number; got {at[row]:g} {place(row)}"
                     raise InputError(msg)
@@ -208,7 +221,9 @@ class Collector:
         self.distinct.add(rewards)
         if right is not None:
             self.right.append(right)
-        self.tokens.append(np.full(rewards.size, math.nan, dtype=np.float32) if tokens is None else tokens.astype(np.float32))
+        self.tokens.append(
+            np.full(rewards.size, math.nan, dtype=np.float32) if tokens is None else tokens.astype(np.float32)
+        )
         if truncated is not None:
             self.truncated.append(truncated)
 
@@ -277,7 +292,11 @@ class Collector:
         if wrong is not None:
             msg = f"every value of {shown(name)} must be a number, not a list; got {shown(members[wrong])} {place(int(owner[wrong]))}"
             raise InputError(msg)
-        return lengths, missing, numbers(members, f"every value of {shown(name)}", lambda at: place(int(owner[at])), comma=self.comma)
+        return (
+            lengths,
+            missing,
+            numbers(members, f"every value of {shown(name)}", lambda at: place(int(owner[at])), comma=self.comma),
+        )
 
     @staticmethod
     def _finite(flat: FloatArray, lengths: IntArray, place: Place) -> FloatArray:
@@ -339,7 +358,9 @@ class Collector:
             raise InputError(msg)
         if (counted > total).any():
             at = int(np.argmax(counted > total))
-            msg = f"correct must not exceed total; got {counted[at]} of {total[at]} {place(at)}. Are the columns swapped?"
+            msg = (
+                f"correct must not exceed total; got {counted[at]} of {total[at]} {place(at)}. Are the columns swapped?"
+            )
             raise InputError(msg)
         self.count_code.append(code.astype(np.int32))
         self.count_step.append(step)

@@ -105,9 +105,29 @@ _TOKENS = (
 )  # fmt: skip
 _TRUNCATED = ("is_truncated", "truncated", "stop_reason", "finish_reason", "stop_condition", "finish_reasons")
 _ERROR = ("error", "errors", "exception")
-SPLITTING = ("model", "model_name", "model_id", "checkpoint", "filter", "temperature", "dataset_split", "split", "method")
+SPLITTING = (
+    "model",
+    "model_name",
+    "model_id",
+    "checkpoint",
+    "filter",
+    "temperature",
+    "dataset_split",
+    "split",
+    "method",
+)
 _BESIDE = (*SPLITTING, "k", "metric", "dataset", "seed", "run")
-_INSIDE = ("completions", "responses", "samples", "rollouts", "generations", "trajectories", "attempts", "results", "outputs")
+_INSIDE = (
+    "completions",
+    "responses",
+    "samples",
+    "rollouts",
+    "generations",
+    "trajectories",
+    "attempts",
+    "results",
+    "outputs",
+)
 
 
 def _names(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -166,7 +186,9 @@ def guess(rows: Sequence[dict[str, Any]], options: ReadOptions, where: str, *, c
         "tokens": pick("tokens", _TOKENS, lambda values: numeric(values) or _all_lists(values)),
         "truncated": pick("truncated", _TRUNCATED, bool),
         "error": pick("error", _ERROR, bool),
-        "splitting": tuple(names[name] for name in SPLITTING if name in names and not _all_lists(_values(rows, names[name]))),
+        "splitting": tuple(
+            names[name] for name in SPLITTING if name in names and not _all_lists(_values(rows, names[name]))
+        ),
     }
     found = _what(rows, names, options, guessed, comma=comma, whole=whole)
     if found is None:
@@ -195,7 +217,9 @@ def _check_named(rows: Sequence[dict[str, Any]], options: ReadOptions, where: st
             continue
         for path in str(given).split("+") if role == "reward" else [str(given)]:
             if not any(follow(row, path.strip()) is not None for row in rows):
-                columns = ", ".join(shown(name) for name in list(dict.fromkeys(name for row in rows for name in row))[:12])
+                columns = ", ".join(
+                    shown(name) for name in list(dict.fromkeys(name for row in rows for name in row))[:12]
+                )
                 msg = f"{where} has no column {shown(path.strip())} (--{role}); its columns are {columns}"
                 raise InputError(msg)
 
@@ -205,7 +229,13 @@ def _all_lists(values: list[Any]) -> bool:
 
 
 def _what(
-    rows: Sequence[dict[str, Any]], names: dict[str, str], options: ReadOptions, guessed: list[str], *, comma: bool, whole: Any
+    rows: Sequence[dict[str, Any]],
+    names: dict[str, str],
+    options: ReadOptions,
+    guessed: list[str],
+    *,
+    comma: bool,
+    whole: Any,
 ) -> Roles | None:
     """Return the columns that say how the responses came out."""
     total: str | int | None = options.total
@@ -238,7 +268,11 @@ def _what(
     if correct is not None and not reward:
         values = _values(rows, correct)
         texts = any(isinstance(value, str) and ("%" in value or "/" in value) for value in values)
-        fractional = any(not float(number(value, comma=comma) or 0).is_integer() for value in values if not isinstance(value, str) or not texts)
+        fractional = any(
+            not float(number(value, comma=comma) or 0).is_integer()
+            for value in values
+            if not isinstance(value, str) or not texts
+        )
         known = total if total is not None else _total(names, None, []) if not _is_truth(values) else None
         small = all(0 <= float(number(value, comma=comma) or 0) <= 1 for value in values) if not texts else True
         if texts or (fractional and small and known is not None):
@@ -273,13 +307,21 @@ def _total(names: dict[str, str], given: str | int | None, guessed: list[str]) -
 
 
 def _counts(rows: Sequence[dict[str, Any]], names: dict[str, str], whole: Any) -> tuple[str, str] | None:
-    correct = next((names[name] for name in _COUNT if name in names and _counted(_values(rows, names[name]), whole)), None)
-    total = next((names[name] for name in _TOTAL if name in names and _counted(_values(rows, names[name]), whole)), None)
+    correct = next(
+        (names[name] for name in _COUNT if name in names and _counted(_values(rows, names[name]), whole)), None
+    )
+    total = next(
+        (names[name] for name in _TOTAL if name in names and _counted(_values(rows, names[name]), whole)), None
+    )
     return None if correct is None or total is None else (correct, total)
 
 
 def _counted(values: list[Any], whole: Any) -> bool:
-    return bool(values) and not any(isinstance(value, bool) or as_list(value) is not None for value in values) and whole(values)
+    return (
+        bool(values)
+        and not any(isinstance(value, bool) or as_list(value) is not None for value in values)
+        and whole(values)
+    )
 
 
 def _list_of(rows: Sequence[dict[str, Any]], names: dict[str, str]) -> tuple[str, ...]:
@@ -354,7 +396,9 @@ def _one_of(
 def _prompt(rows: Sequence[dict[str, Any]], names: dict[str, str], found: Roles) -> str | None:
     """Return the column that names prompts; of several, one whose values repeat where rows are responses."""
     used = {*found.reward, found.correct, found.total}
-    there = [names[name] for name in _PROMPT if name in names and names[name] not in used and _values(rows, names[name])]
+    there = [
+        names[name] for name in _PROMPT if name in names and names[name] not in used and _values(rows, names[name])
+    ]
     if found.kind is not Kind.response or len(there) < 2:
         return there[0] if there else None
     for name in there:
@@ -376,7 +420,9 @@ def _nothing(rows: Sequence[dict[str, Any]], names: dict[str, str], where: str) 
         name for name in names.values()
         if (values := _values(rows, name)) and all(number(value) is not None or _all_lists([value]) for value in values)
     ]  # fmt: skip
-    example = next((names[name] for name in _PROMPT if name in names), list(names.values())[-1] if names else "prompt_id")
+    example = next(
+        (names[name] for name in _PROMPT if name in names), list(names.values())[-1] if names else "prompt_id"
+    )
     first = next((name for name in candidates[::-1] if name != example), "COLUMN")
     start = shown({name: rows[0][name] for name in list(rows[0])[:6]}, 160) if rows else ""
     return (

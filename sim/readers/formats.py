@@ -102,7 +102,9 @@ def _is_truth(rows: Sequence[Row], name: str) -> bool:
 
 
 def _verl(rows: Sequence[Row], notes: list[str]) -> Roles:
-    correct = next((name for name in ("acc", "correct", "is_correct") if _has(rows, name) and _is_truth(rows, name)), None)
+    correct = next(
+        (name for name in ("acc", "correct", "is_correct") if _has(rows, name) and _is_truth(rows, name)), None
+    )
     if correct:
         notes.append(f"{shown(correct)} decides what is correct")
     return Roles(Kind.response, "input", ("score",), correct, None, _has(rows, "step"))
@@ -125,7 +127,9 @@ def _reward_columns(rows: Sequence[Row], own: set[str], notes: list[str]) -> tup
     chosen = named or numeric
     if left:
         notes.append(f"columns of numbers not taken for rewards: {', '.join(map(shown, left))} (--reward names them)")
-    right = [name for name in chosen if re.search(r"acc|correct|pass|verif", name, re.IGNORECASE) and _is_truth(rows, name)]
+    right = [
+        name for name in chosen if re.search(r"acc|correct|pass|verif", name, re.IGNORECASE) and _is_truth(rows, name)
+    ]
     correct = right[0] if len(right) == 1 and len(chosen) > 1 else None
     if len(chosen) > 1:
         notes.append(f"the reward is the plain sum of {', '.join(map(shown, chosen))}; weights are not in the file")
@@ -159,7 +163,9 @@ def _swift(row: Row, path: Path) -> Iterator[Row]:
         values = [number(each.get(name)) for name in rewards]
         yield {
             "prompt": each.get("prompt"),
-            "reward": None if any(value is None or value != value for value in values) else sum(v for v in values if v is not None),
+            "reward": None
+            if any(value is None or value != value for value in values)
+            else sum(v for v in values if v is not None),
             "correct": each.get(correct) if correct else None,
             "step": each.get("step"),
         }
@@ -215,7 +221,15 @@ def _verifiers(rows: Sequence[Row], _notes: list[str]) -> Roles:
         None,
     )
     return Roles(
-        Kind.response, "example_id", ("reward",), None, None, None, tokens, _has(rows, "is_truncated", "stop_condition"), "error"
+        Kind.response,
+        "example_id",
+        ("reward",),
+        None,
+        None,
+        None,
+        tokens,
+        _has(rows, "is_truncated", "stop_condition"),
+        "error",
     )
 
 
@@ -395,7 +409,10 @@ def _slime(row: Row, _path: Path) -> Iterator[Row]:
         reward = sample.get("reward")
         status = str(sample.get("status") or "").lower()
         if isinstance(reward, dict):
-            reward = next((reward[name] for name in ("score", "reward", "acc") if name in reward), next(iter(reward.values()), None))
+            reward = next(
+                (reward[name] for name in ("score", "reward", "acc") if name in reward),
+                next(iter(reward.values()), None),
+            )
         prompt = sample.get("prompt")
         yield {
             "prompt": sample.get("group_index") if prompt in (None, "", []) else prompt,
@@ -417,7 +434,6 @@ def _messages(value: Any) -> bool:
 
 def _keys(*names: str) -> frozenset[str]:
     return frozenset(names)
-
 
 
 FORMATS = (
@@ -458,5 +474,3 @@ def recognise(row: Row) -> Format | None:
         if any(keys <= row.keys() for keys in each.keys) and each.fits(row):
             return each
     return None
-
-

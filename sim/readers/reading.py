@@ -35,9 +35,7 @@ _LOOKED_AT = 12
 """Files of a folder from which its format is told."""
 
 
-def read_rollouts(
-    path: str | Path, options: ReadOptions | None = None, progress: Progress | None = None
-) -> RolloutLog:
+def read_rollouts(path: str | Path, options: ReadOptions | None = None, progress: Progress | None = None) -> RolloutLog:
     """Read logged rollouts: dumps of training frameworks, or tables of pass rates or of responses.
 
     Parameters
@@ -96,7 +94,13 @@ class _Plan:
     """How the rows of all files are read."""
 
     def __init__(
-        self, form: Format | None, roles: Roles, options: ReadOptions, kind: str, head: Sequence[dict[str, Any]], files: Sequence[Path]
+        self,
+        form: Format | None,
+        roles: Roles,
+        options: ReadOptions,
+        kind: str,
+        head: Sequence[dict[str, Any]],
+        files: Sequence[Path],
     ) -> None:
         self.form, self.roles, self.options, self.kind = form, roles, options, kind
         self.several = len(files) > 1
@@ -119,7 +123,9 @@ class _Plan:
     @classmethod
     def of(cls, files: Sequence[Path], options: ReadOptions, notes: list[str]) -> _Plan:
         """Look at some of the files and decide."""
-        chosen = files if len(files) <= _LOOKED_AT else [files[at * len(files) // _LOOKED_AT] for at in range(_LOOKED_AT)]
+        chosen = (
+            files if len(files) <= _LOOKED_AT else [files[at * len(files) // _LOOKED_AT] for at in range(_LOOKED_AT)]
+        )
         found: list[tuple[Format | None, Table]] = []
         first: InputError | None = None
         for file in chosen:
@@ -142,10 +148,16 @@ class _Plan:
             comma = table.kind.startswith("CSV with ';'")
             roles = guess(head, options, where, comma=comma)
             told = f"read as {table.kind}, {roles.kind}: {roles.described()}"
-            ways = " ".join(f"--{role}" for role in roles.guessed if role in {"prompt", "reward", "correct", "total", "step", "tokens"})
+            ways = " ".join(
+                f"--{role}"
+                for role in roles.guessed
+                if role in {"prompt", "reward", "correct", "total", "step", "tokens"}
+            )
             notes.append(f"{told} (guessed; {ways} name others)" if ways else told)
         elif form.roles is not None:
-            roles = _overridden(form.roles(head, notes) if not (options.reward or options.correct) else _quiet(form, head), options)
+            roles = _overridden(
+                form.roles(head, notes) if not (options.reward or options.correct) else _quiet(form, head), options
+            )
             notes.insert(0, f"read as a dump of {form.name}: {roles.described()}")
         else:
             flat = [each for row in head[:50] if form.unfold for each in form.unfold(row, table.path)]
@@ -160,7 +172,12 @@ class _Plan:
             notes.insert(0, f"read as a dump of {form.name}")
             if form.note:
                 notes.append(form.note)
-            if form.name == "NeMo-RL" and "prompt" not in names and options.group_size is None and options.prompt is None:
+            if (
+                form.name == "NeMo-RL"
+                and "prompt" not in names
+                and options.group_size is None
+                and options.prompt is None
+            ):
                 msg = (
                     f"{where} is a dump of NeMo-RL without token_ids and token_loss_mask, so which rows share a prompt isn't "
                     "told. Give the responses per prompt: --group-size 16"
@@ -239,7 +256,13 @@ class _Plan:
                 raise InputError(msg)
             parts = [follow(row, part.strip()) for part in path.split("+")] if role == "reward" else [follow(row, path)]
             known = [number(part) for part in parts]
-            flat[role] = parts[0] if len(parts) == 1 else None if None in known else sum(part for part in known if part is not None)
+            flat[role] = (
+                parts[0]
+                if len(parts) == 1
+                else None
+                if None in known
+                else sum(part for part in known if part is not None)
+            )
         if options.group_size is not None and flat.get("prompt") is None and "idx" in flat:
             flat["prompt"] = f"{flat.get('step')}/{int(number(flat['idx']) or 0) // options.group_size}"
 
@@ -313,7 +336,9 @@ def _equal(value: Any, wanted: str, as_number: float | None) -> bool:
         return wanted.lower() == str(value).lower()
     if str(value).strip() == wanted:
         return True
-    found = number(value) if as_number is not None and not isinstance(value, (dict, list)) and value is not None else None
+    found = (
+        number(value) if as_number is not None and not isinstance(value, (dict, list)) and value is not None else None
+    )
     return found is not None and found == as_number
 
 
@@ -373,7 +398,9 @@ def _assemble(
         total = np.concatenate(taken.count_total)
         more = np.bincount(counted, weights=total, minlength=pools).astype(np.int64)
         lengths, scored = lengths + more, scored + more
-        correct = correct + np.bincount(counted, weights=np.concatenate(taken.counted), minlength=pools).astype(np.int64)
+        correct = correct + np.bincount(counted, weights=np.concatenate(taken.counted), minlength=pools).astype(
+            np.int64
+        )
         of_counts = _mean_by_pool(counted, np.concatenate(taken.count_tokens), pools)
         mean_tokens = np.where(np.isnan(mean_tokens), of_counts, mean_tokens)
     if not scored.any():
@@ -506,7 +533,9 @@ def _check_repeats(
         return
     again = int((times > 1).sum())
     if options.add_repeated:
-        notes.append(f"{again} {plural(again, 'prompt')} with counts on several rows, which were added up (--add-repeated)")
+        notes.append(
+            f"{again} {plural(again, 'prompt')} with counts on several rows, which were added up (--add-repeated)"
+        )
         return
     worst = int(np.argmax(times))
     rows = np.nonzero(pool == worst)[0]
@@ -515,7 +544,9 @@ def _check_repeats(
     same = (correct == correct[0]).all() and (total == total[0]).all()
     found = _rows_of(plan, files, key)
     used = {taken.roles.prompt, taken.roles.correct, taken.roles.total}
-    columns = [name for name in two_steps(list(dict.fromkeys(name for row in found for name in row))) if name not in used]
+    columns = [
+        name for name in two_steps(list(dict.fromkeys(name for row in found for name in row))) if name not in used
+    ]
     differing = [name for name in columns if len({str(row.get(name)) for row in found}) > 1]
     pairs = ", ".join(f"{k} of {n}" for k, n in list(zip(correct.tolist(), total.tolist(), strict=True))[:3])
     what = f"the same counts ({pairs.split(', ', 1)[0]})" if same else f"counts ({pairs})"
@@ -547,7 +578,9 @@ def _rows_of(plan: _Plan, files: Sequence[Path], key: str, most: int = 50) -> li
         if table is None or prompt is None:
             continue
         for batch in table.read(None):
-            chosen = np.array([value is not None and key_text(value) == key for value in batch.column(prompt)], dtype=np.bool_)
+            chosen = np.array(
+                [value is not None and key_text(value) == key for value in batch.column(prompt)], dtype=np.bool_
+            )
             chosen &= _meets(batch, plan.options)
             found += batch.take(chosen).objects() if chosen.any() else []
             if len(found) >= most:
@@ -582,12 +615,20 @@ def _selection(
         notes.append("advantages average to 0 within groups, as those of whole groups do")
         return Selection.all
     if selection is Selection.trained:
-        notes.append("such a dump holds what was trained on; if a filter dropped groups, they are missing, and rates are biased")
+        notes.append(
+            "such a dump holds what was trained on; if a filter dropped groups, they are missing, and rates are biased"
+        )
     return selection
 
 
 def _tell(
-    taken: Collector, plan: _Plan, lengths: IntArray, scored: IntArray, tokens: Any, rewards: FloatArray, notes: list[str]
+    taken: Collector,
+    plan: _Plan,
+    lengths: IntArray,
+    scored: IntArray,
+    tokens: Any,
+    rewards: FloatArray,
+    notes: list[str],
 ) -> None:
     """Say what has no score or no length, and what is joined."""
     unscored = int((lengths - scored).sum())
@@ -603,5 +644,6 @@ def _tell(
             notes.append(f"{missing} {plural(missing, 'response')} without a length in tokens")
     if plan.roles.kind is Kind.rewards and lengths.size < sum(part.size for part in taken.code):
         more = sum(part.size for part in taken.code) - lengths.size
-        notes.append(f"{more} {plural(more, 'row')} of prompts that stand on several rows; their rewards are joined in the file's order")
-
+        notes.append(
+            f"{more} {plural(more, 'row')} of prompts that stand on several rows; their rewards are joined in the file's order"
+        )

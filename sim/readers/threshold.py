@@ -79,7 +79,11 @@ def choose(distinct: Distinct) -> Threshold:
         return Threshold(0.5, "rewards lie between 0 and 1, and one above 0.5 counts as correct", certain=False)
     if values.size == 2:
         middle = float(values.mean())
-        return Threshold(middle, f"rewards are {values[0]:g} and {values[1]:g}, the higher one counts as correct", certain=bool(values[1] > 0))
+        return Threshold(
+            middle,
+            f"rewards are {values[0]:g} and {values[1]:g}, the higher one counts as correct",
+            certain=bool(values[1] > 0),
+        )
     span = f"rewards lie between {distinct.low:g} and {distinct.high:g}"
     gaps = np.diff(values)
     widest = int(np.argmax(gaps))

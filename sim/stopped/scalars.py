@@ -142,7 +142,9 @@ def law_of_scalars(scalars: Mapping[str, str | float], *, replicates: int = 400,
         + (f" and the sampling of {groups} groups" if groups else "; give groups=NUMBER for the error of sampling"),
     ]
     if lost > replicates // 20:
-        notes.append(f"{lost} of {replicates} scalars within their error fit no Beta law; the law is at the edge of what is possible")
+        notes.append(
+            f"{lost} of {replicates} scalars within their error fit no Beta law; the law is at the edge of what is possible"
+        )
     if not len(shapes):
         shapes = shape[None]
     rates = default_grid(257)
@@ -160,7 +162,9 @@ def _zero(scalars: Mapping[str, str | float]) -> tuple[float, float]:
             msg = f"give {ways[0]}, or all_good and all_bad, but not both"
             raise InputError(msg)
         total = _number(scalars, "all_good") + _number(scalars, "all_bad")
-        return check_number("all_good + all_bad", total, 0, 1), _rounding(scalars["all_good"]) + _rounding(scalars["all_bad"])
+        return check_number("all_good + all_bad", total, 0, 1), _rounding(scalars["all_good"]) + _rounding(
+            scalars["all_bad"]
+        )
     if len(ways) != 1:
         msg = (
             f"the share of groups without signal is {'given twice' if ways else 'missing'}: give one of zero_std=0.55, mixed=0.45, "
@@ -197,7 +201,13 @@ def _solved(mean: FloatArray, zero: FloatArray, n: int) -> FloatArray:
 
 
 def _drawn(
-    random: np.random.Generator, shape: FloatArray, mean: float, zero: float, n: int, groups: int | None, replicates: int
+    random: np.random.Generator,
+    shape: FloatArray,
+    mean: float,
+    zero: float,
+    n: int,
+    groups: int | None,
+    replicates: int,
 ) -> tuple[FloatArray, FloatArray]:
     """Return means and shares of resampled runs."""
     if groups is None:

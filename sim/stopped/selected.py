@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
 from ada_bandit._lattice import reach
+
 from ada_bandit._types import BoolArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.policy import Policy
@@ -60,7 +60,12 @@ def fit_with_signal(pools: Pools, resampling: Resampling) -> LawFit:
         msg = "a file of groups with signal alone holds groups without it; it is no such file"
         raise InputError(msg)
     outcomes = Outcomes.with_signal(n)
-    return _fitted(outcomes, pools.pos, resampling, f"a Beta law fitted to {pools.size} groups with signal, given that they have it")
+    return _fitted(
+        outcomes,
+        pools.pos,
+        resampling,
+        f"a Beta law fitted to {pools.size} groups with signal, given that they have it",
+    )
 
 
 def fit_plain_beta(pools: Pools, resampling: Resampling) -> LawFit:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-
 from ada_bandit._lattice import reach
+
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.budgets import Rounds, Stages
 from ada_bandit.errors import InputError
@@ -173,7 +173,11 @@ def _stated(pools: Pools, policy: Policy) -> Stopping:
             msg = f"{told}. Give the rule by which they were stopped, or leave --stopped-by out to have it inferred"
             raise InputError(msg)
         return Stopping(StoppingKind.unknown, policy, stated=True, evidence=(told,))
-    kind = StoppingKind.plain if np.unique(draws[draws > 0]).size == 1 and draws.any(axis=None) and not _stops(draws) else StoppingKind.rule
+    kind = (
+        StoppingKind.plain
+        if np.unique(draws[draws > 0]).size == 1 and draws.any(axis=None) and not _stops(draws)
+        else StoppingKind.rule
+    )
     return Stopping(kind, policy, stated=True, evidence=(f"all {full.size} pools ended where {policy.label} ends",))
 
 
@@ -227,7 +231,9 @@ def _best_rule(pools: Pools) -> tuple[Policy, float] | None:
 def _label(rule: ExitRule, budget: Rounds | Stages) -> str:
     sizes = budget.sizes
     rounds = f"{sizes[0]} x {len(sizes)}" if len(set(sizes)) == 1 else f"{sizes[0]} + {sizes[1]} x {len(sizes) - 1}"
-    options = ", ".join(f"{value}" for key, value in rule.to_dict().items() if key != "name" and not isinstance(value, dict))
+    options = ", ".join(
+        f"{value}" for key, value in rule.to_dict().items() if key != "name" and not isinstance(value, dict)
+    )
     return f"{rule.name}({options}), rounds {rounds}"
 
 

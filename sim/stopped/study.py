@@ -189,7 +189,12 @@ class Study:
                 return None, ""
             return hypergeometric_signal(pools.pos, pools.total, n), "by counts of plain pools, unbiased"
         draws = self.stopping.draws
-        if self.stopping.kind is StoppingKind.rule and draws is not None and n <= int(draws[0, 0]) and pools.unscored is None:
+        if (
+            self.stopping.kind is StoppingKind.rule
+            and draws is not None
+            and n <= int(draws[0, 0])
+            and pools.unscored is None
+        ):
             table = 1 - prefix_probability(draws, n, 0) - prefix_probability(draws, 0, n)
             return np.asarray(table[pools.pos, pools.neg]), "by the rule's paths, unbiased"
         if pools.right is not None and n <= pools.smallest:
@@ -307,5 +312,3 @@ def _drift(values: FloatArray, step: FloatArray, prompt: IntArray) -> Drift:
         f"({how}; p = {p_value:.2g}): {'it changed' if changed else 'no change can be told'}"
     )
     return Drift(int(steps.size), paired, slope, float(z), p_value, changed, text)
-
-

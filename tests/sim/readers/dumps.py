@@ -14,7 +14,10 @@ from typing import Any
 
 import polars as pl
 
-RIGHT = {1: {"a": (1, 0, 0, 1), "b": (0, 0, 0, 0), "c": (1, 1, 1, 1)}, 2: {"a": (1, 1, 0, 1), "b": (0, 0, 0, 0), "c": (1, 1, 1, 1)}}
+RIGHT = {
+    1: {"a": (1, 0, 0, 1), "b": (0, 0, 0, 0), "c": (1, 1, 1, 1)},
+    2: {"a": (1, 1, 0, 1), "b": (0, 0, 0, 0), "c": (1, 1, 1, 1)},
+}
 """Correctness by step and prompt, in the order of the draws."""
 CORRECT, RESPONSES = 2 + 4 + 3 + 4, 24
 
@@ -49,7 +52,9 @@ def verl(folder: Path, *, uid: bool) -> Path:
                 row |= {"uid": f"{step}{prompt}-0000_0_{number}", "acc": bool(right)}
             rows.append(row)
         if uid:
-            rows.append({"input": "padding", "output": "", "gts": "", "score": 0.0, "step": step, "uid": "pad_0", "acc": False})
+            rows.append(
+                {"input": "padding", "output": "", "gts": "", "score": 0.0, "step": step, "uid": "pad_0", "acc": False}
+            )
         lines(folder / f"{step}.jsonl", rows)
     return folder
 
@@ -206,7 +211,9 @@ def rllm(folder: Path) -> Path:
                 "task_hash": f"hash{prompt}", "is_correct": bool(right), "termination_reason": "env_done", "metrics": {},
                 "trajectories": [{"name": "solver", "reward": float(right), "steps": []}],
             }  # fmt: skip
-            (place / f"episode_hash{prompt}_id{number}.json").write_text(json.dumps(episode, indent=1), encoding="utf-8")
+            (place / f"episode_hash{prompt}_id{number}.json").write_text(
+                json.dumps(episode, indent=1), encoding="utf-8"
+            )
     return folder / "episodes"
 
 
@@ -250,7 +257,12 @@ def samples(step: int) -> list[dict[str, Any]]:
 
 
 def inspect_json(folder: Path) -> Path:
-    log = {"version": 2, "status": "success", "eval": {"task": "t"}, "samples": [each for step in RIGHT for each in samples(step)]}
+    log = {
+        "version": 2,
+        "status": "success",
+        "eval": {"task": "t"},
+        "samples": [each for step in RIGHT for each in samples(step)],
+    }
     (folder / "log.json").write_text(json.dumps(log), encoding="utf-8")
     return folder / "log.json"
 
@@ -265,7 +277,9 @@ def inspect_eval(folder: Path) -> Path:
 
 
 def own(folder: Path) -> Path:
-    rows = [{"prompt_id": f"{step}{prompt}", "rewards": right} for step in RIGHT for prompt, right in RIGHT[step].items()]
+    rows = [
+        {"prompt_id": f"{step}{prompt}", "rewards": right} for step in RIGHT for prompt, right in RIGHT[step].items()
+    ]
     lines(folder / "log.jsonl", rows)
     return folder / "log.jsonl"
 

@@ -20,7 +20,12 @@ def test_counts_steps_and_order(name: str, tmp_path: Path) -> None:
     write, form, prompts, steps = dumps.DUMPS[name]
     log = read_rollouts(write(tmp_path))
     assert log.format == form
-    assert (log.prompts, log.responses, int(log.correct.sum()), log.unscored) == (prompts, dumps.RESPONSES, dumps.CORRECT, 0)
+    assert (log.prompts, log.responses, int(log.correct.sum()), log.unscored) == (
+        prompts,
+        dumps.RESPONSES,
+        dumps.CORRECT,
+        0,
+    )
     assert log.steps.tolist() == steps
     assert log.lengths.tolist() == [4] * 6
     assert log.correct.tolist() == [2, 0, 4, 3, 0, 4]
@@ -75,7 +80,13 @@ def test_verl_without_uid_over_three_steps_interleaved(tmp_path: Path) -> None:
     right = {"x": [1, 0, 0], "y": [0, 1, 1]}
     for step in range(3):
         rows = [
-            {"input": f"prompt {key}", "output": "", "gts": "", "score": float(right[key][(step + number) % 3]), "step": step}
+            {
+                "input": f"prompt {key}",
+                "output": "",
+                "gts": "",
+                "score": float(right[key][(step + number) % 3]),
+                "step": step,
+            }
             for number in range(2)
             for key in right
         ]
@@ -92,7 +103,10 @@ def test_verl_without_uid_over_three_steps_interleaved(tmp_path: Path) -> None:
 
 def test_steps_are_in_the_order_of_numbers_and_not_of_names(tmp_path: Path) -> None:
     for step in (2, 10):
-        dumps.lines(tmp_path / f"{step}.jsonl", [{"input": "q", "output": "", "gts": "", "score": float(step == 10), "step": step}])
+        dumps.lines(
+            tmp_path / f"{step}.jsonl",
+            [{"input": "q", "output": "", "gts": "", "score": float(step == 10), "step": step}],
+        )
     assert read_rollouts(tmp_path).correct.tolist() == [0, 1]
 
 
@@ -182,7 +196,9 @@ def test_lm_eval_with_one_response_a_prompt(tmp_path: Path) -> None:
 
 
 def test_lm_eval_with_repeats_has_no_scores_for_them(tmp_path: Path) -> None:
-    dumps.lines(tmp_path / "s.jsonl", [{"doc_id": 0, "resps": [["a", "b", "c"]], "filtered_resps": ["a"], "exact_match": 1.0}])
+    dumps.lines(
+        tmp_path / "s.jsonl", [{"doc_id": 0, "resps": [["a", "b", "c"]], "filtered_resps": ["a"], "exact_match": 1.0}]
+    )
     with pytest.raises(InputError, match="3 responses a prompt of lm-eval, but one score"):
         read_rollouts(tmp_path / "s.jsonl")
 

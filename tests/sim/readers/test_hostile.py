@@ -54,7 +54,9 @@ def test_rewards_beside_contradicting_counts(counts: str, tmp_path: Path) -> Non
 
 
 def test_rewards_beside_the_same_counts(tmp_path: Path) -> None:
-    assert read(tmp_path, '{"prompt_id": "a", "rewards": [0, 1, 0], "correct": 1, "total": 3}\n').correct.tolist() == [1]
+    assert read(tmp_path, '{"prompt_id": "a", "rewards": [0, 1, 0], "correct": 1, "total": 3}\n').correct.tolist() == [
+        1
+    ]
 
 
 @pytest.mark.parametrize("far", [0, 3000])
@@ -97,7 +99,9 @@ def test_a_broken_last_line_is_told_and_the_rest_used(tmp_path: Path) -> None:
     log = read(tmp_path, '[{"prompt_id": "a", "rewards": [0, 1]},\n {"prompt_id": "b", "rewa', "x.json")
     assert log.keys == ("a",)
     assert any("entry 2, the last, is broken off" in note for note in log.notes)
-    cut = gzip.compress(b"".join(b'{"prompt_id": "%d", "rewards": [0, 1]}\n' % number for number in range(9000)), mtime=0)
+    cut = gzip.compress(
+        b"".join(b'{"prompt_id": "%d", "rewards": [0, 1]}\n' % number for number in range(9000)), mtime=0
+    )
     log = read(tmp_path, cut[: len(cut) // 2], "x.jsonl.gz")
     assert 0 < log.prompts < 9000
     assert any("ends in the middle of its compression" in note for note in log.notes)
@@ -105,7 +109,10 @@ def test_a_broken_last_line_is_told_and_the_rest_used(tmp_path: Path) -> None:
 
 def test_a_broken_line_elsewhere_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="malformed JSON on line 2 "):
-        read(tmp_path, '{"prompt_id": "a", "rewards": [0, 1]}\n{"prompt_id": "b", "rewa\n{"prompt_id": "c", "rewards": [1]}\n')
+        read(
+            tmp_path,
+            '{"prompt_id": "a", "rewards": [0, 1]}\n{"prompt_id": "b", "rewa\n{"prompt_id": "c", "rewards": [1]}\n',
+        )
     with pytest.raises(InputError, match="2 values for 3 columns on line 3 "):
         read(tmp_path, "prompt_id,correct,total\na,1,4\nb,2\nc,1,4\n", "x.csv")
 
@@ -233,7 +240,9 @@ def test_prompts_as_keys_are_cut_and_stay_apart(tmp_path: Path) -> None:
         ([-2, -1.9, 1, 1.5, 0.9], -0.5, 3, False),
     ],
 )
-def test_threshold_from_the_values(rewards: list[float], threshold: float, correct: int, certain: bool, tmp_path: Path) -> None:
+def test_threshold_from_the_values(
+    rewards: list[float], threshold: float, correct: int, certain: bool, tmp_path: Path
+) -> None:
     log = read(tmp_path, json.dumps({"prompt_id": "a", "rewards": rewards}) + "\n")
     assert log.threshold is not None
     assert log.threshold.value == pytest.approx(threshold)
@@ -252,7 +261,9 @@ def test_a_threshold_that_disagrees_is_refused(tmp_path: Path) -> None:
     log = read(tmp_path, '{"prompt_id": "a", "rewards": [2, 2, 2, 3]}\n')
     log.agreeing_with(2.5, "grpo")
     log.agreeing_with(2.9, "grpo")
-    with pytest.raises(InputError, match="grpo takes a reward above 0.5 for correct.*3 responses, such as one with reward 2"):
+    with pytest.raises(
+        InputError, match="grpo takes a reward above 0.5 for correct.*3 responses, such as one with reward 2"
+    ):
         log.agreeing_with(0.5, "grpo")
 
 
@@ -268,11 +279,19 @@ def test_fast_and_slow_lines_agree(tmp_path: Path) -> None:
     """A null in a line sends its block through the json module."""
     rng = np.random.default_rng(0)
     rows = [
-        {"id": f"q{rng.integers(50)}", "step": int(rng.integers(3)), "reward": float(rng.random() < 0.4), "tokens": int(rng.integers(900))}
+        {
+            "id": f"q{rng.integers(50)}",
+            "step": int(rng.integers(3)),
+            "reward": float(rng.random() < 0.4),
+            "tokens": int(rng.integers(900)),
+        }
         for _ in range(4000)
     ]
     dumps.lines(tmp_path / "fast.jsonl", rows)
-    dumps.lines(tmp_path / "slow.jsonl", [{**row, "é": None} for row in rows] + [{"id": "q0", "step": 0, "reward": None, "tokens": 1}])
+    dumps.lines(
+        tmp_path / "slow.jsonl",
+        [{**row, "é": None} for row in rows] + [{"id": "q0", "step": 0, "reward": None, "tokens": 1}],
+    )
     fast, slow = read_rollouts(tmp_path / "fast.jsonl"), read_rollouts(tmp_path / "slow.jsonl")
     assert fast.keys == slow.keys
     assert slow.unscored == 1
@@ -299,7 +318,9 @@ def test_a_million_rows_in_time_and_memory(tmp_path: Path) -> None:
     path = tmp_path / "million.jsonl"
     with path.open("w") as out:
         for number in range(1_000_000):
-            out.write(f'{{"prompt_id": "p{number * 7919 % 60000}", "reward": {number % 3 // 2}.0, "output": "{"so " * 20}"}}\n')
+            out.write(
+                f'{{"prompt_id": "p{number * 7919 % 60000}", "reward": {number % 3 // 2}.0, "output": "{"so " * 20}"}}\n'
+            )
     code = (
         "import sys, time, resource\nfrom sim.readers import read_rollouts\nstart = time.perf_counter()\n"
         "log = read_rollouts(sys.argv[1])\nassert (log.prompts, log.responses, int(log.correct.sum())) == (60000, 1000000, 333333)\n"
@@ -309,5 +330,3 @@ def test_a_million_rows_in_time_and_memory(tmp_path: Path) -> None:
     seconds, gigabytes = map(float, done.stdout.split())
     assert seconds < 15
     assert gigabytes < 1
-
-

@@ -23,7 +23,9 @@ def read(tmp_path: Path, name: str, text: str | bytes, **options: Any) -> Rollou
 
 
 def counts(log: RolloutLog) -> dict[str, tuple[int, int]]:
-    return {log.keys[prompt]: (int(k), int(n)) for prompt, k, n in zip(log.prompt, log.correct, log.scored, strict=True)}
+    return {
+        log.keys[prompt]: (int(k), int(n)) for prompt, k, n in zip(log.prompt, log.correct, log.scored, strict=True)
+    }
 
 
 AB = {"a": (5, 16), "b": (0, 16)}
@@ -134,18 +136,25 @@ def test_json_objects_of_lists(value: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("indent", [None, 2])
 def test_dotted_paths_name_columns(indent: int | None, tmp_path: Path) -> None:
     rows = [
-        {"meta": {"key": "a"}, "out": [{"rewards": {"accuracy": 1, "format": 1}}, {"rewards": {"accuracy": 0, "format": 1}}]},
+        {
+            "meta": {"key": "a"},
+            "out": [{"rewards": {"accuracy": 1, "format": 1}}, {"rewards": {"accuracy": 0, "format": 1}}],
+        },
         {"meta": {"key": "b"}, "out": [{"rewards": {"accuracy": 0, "format": 0}}]},
     ]
     log = read(tmp_path, "x.json", json.dumps(rows, indent=indent), prompt="meta.key", reward="out[].rewards.accuracy")
     assert counts(log) == {"a": (1, 2), "b": (0, 1)}
-    both = read(tmp_path, "x.json", json.dumps(rows), prompt="meta.key", reward="out[].rewards.accuracy + out[].rewards.format")
+    both = read(
+        tmp_path, "x.json", json.dumps(rows), prompt="meta.key", reward="out[].rewards.accuracy + out[].rewards.format"
+    )
     assert both.rewards is not None
     assert both.rewards.tolist() == [2, 1, 0]
 
 
 def test_parquet_ids_as_bytes_and_lists(tmp_path: Path) -> None:
-    pl.DataFrame({"prompt_id": [b"a", b"\xff\x00"], "rewards": [[1.0, 0.0], [0.0, None]]}).write_parquet(tmp_path / "x.parquet")
+    pl.DataFrame({"prompt_id": [b"a", b"\xff\x00"], "rewards": [[1.0, 0.0], [0.0, None]]}).write_parquet(
+        tmp_path / "x.parquet"
+    )
     log = read_rollouts(tmp_path / "x.parquet")
     assert counts(log) == {"a": (1, 2), "ff00": (0, 1)}
     assert log.unscored == 1
@@ -167,7 +176,9 @@ def test_parquet_with_a_row_per_k_is_refused_with_the_way_out(tmp_path: Path) ->
 
 def test_repeated_counts_are_never_added_in_silence(tmp_path: Path) -> None:
     text = "prompt_id,k,correct,total\na,1,5,128\na,2,5,128\n"
-    with pytest.raises(InputError, match=r"the same counts \(5 of 128\) on 2 rows of prompt 'a', which differ in 'k'.*--where k=1"):
+    with pytest.raises(
+        InputError, match=r"the same counts \(5 of 128\) on 2 rows of prompt 'a', which differ in 'k'.*--where k=1"
+    ):
         read(tmp_path, "x.csv", text)
     assert counts(read(tmp_path, "x.csv", text, where=("k=1",))) == {"a": (5, 128)}
     shards = "prompt_id,correct,total\na,5,128\na,2,64\n"
@@ -216,7 +227,11 @@ def test_counts_of_tokens_beside_counts(tmp_path: Path) -> None:
 
 
 def test_some_lines_with_counts_make_all_counts(tmp_path: Path) -> None:
-    log = read(tmp_path, "x.jsonl", '{"prompt_id": "a", "rewards": [0, 1, null]}\n{"prompt_id": "b", "correct": 3, "total": 4}\n')
+    log = read(
+        tmp_path,
+        "x.jsonl",
+        '{"prompt_id": "a", "rewards": [0, 1, null]}\n{"prompt_id": "b", "correct": 3, "total": 4}\n',
+    )
     assert counts(log) == {"a": (1, 2), "b": (3, 4)}
     assert log.rewards is None
     assert not log.ordered
