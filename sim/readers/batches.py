@@ -285,6 +285,7 @@ def _rows_place(path: Path, first: int) -> Place:
 
 
 def in_batches(path: Path, rows: Sequence[dict[str, Any]]) -> Iterator[Batch]:
+    """Give rows that were read as one piece in batches."""
     for start in range(0, len(rows), BATCH):
         part = list(rows[start : start + BATCH])
         yield Batch(None, part, _rows_place(path, start + 1), (start + len(part)) / len(rows))

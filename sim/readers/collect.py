@@ -157,7 +157,7 @@ class Collector:
         roles, place, size = self.roles, batch.place, len(batch)
         right = numbers(batch.column(roles.correct), "correctness", place) if roles.correct else None
         if right is not None:
-            self._check_truth(right, batch, place)
+            self._check_truth(right, place)
         rewards = np.zeros(size)
         for name in roles.reward:
             rewards = rewards + numbers(batch.column(name), "a reward", place, comma=self.comma)
@@ -176,12 +176,13 @@ class Collector:
         self._put(code, step, np.ones(size, dtype=np.int64), rewards, right, tokens, truncated)
 
     @staticmethod
-    def _check_truth(right: FloatArray, batch: Batch, place: Place) -> None:
+    def _check_truth(right: FloatArray, place: Place) -> None:
         wrong = ~np.isnan(right) & ~np.isin(right, (0.0, 1.0))
         if wrong.any():
             at = int(np.argmax(wrong))
             msg = (
-                f"correctness must be true or false, 0 or 1; got {right[at]:g} {place(at)}. Is it a reward? Then name it "
+                f"correctness must be true or false, 0 or 1; got {right[at]:g} {place(at)}. Is it a reward? Then name "
+                "it "
                 "by --reward, and --threshold says what is correct"
             )
             raise InputError(msg)
@@ -200,7 +201,7 @@ class Collector:
             if isinstance(value, str):
                 low = value.strip().lower()
                 return low in {"true", "1"} or any(word in low for word in _CUT)
-            return bool(value) and value == value
+            return bool(value) and not (isinstance(value, (float, np.floating)) and math.isnan(value))
 
         return np.fromiter((cut(value) for value in values), dtype=np.bool_, count=len(values))
 
@@ -243,7 +244,10 @@ class Collector:
         if missing.any():
             if roles.declared is None:
                 at = int(np.argmax(missing))
-                msg = f"there is no list of rewards {place(at)}, but in other rows; give every prompt one, or counts to all"
+                msg = (
+                    f"there is no list of rewards {place(at)}, but in other rows; give every prompt one, or counts to "
+                    "all"
+                )
                 raise InputError(msg)
             self._counts(batch.take(missing), code[missing], step[missing], *roles.declared)
             left = batch.take(~missing)
@@ -290,7 +294,10 @@ class Collector:
         owner = np.repeat(np.arange(lengths.size), lengths)
         wrong = next((at for at, member in enumerate(members) if is_list(member)), None)
         if wrong is not None:
-            msg = f"every value of {shown(name)} must be a number, not a list; got {shown(members[wrong])} {place(int(owner[wrong]))}"
+            msg = (
+                f"every value of {shown(name)} must be a number, not a list; got {shown(members[wrong])} "
+                f"{place(int(owner[wrong]))}"
+            )
             raise InputError(msg)
         return (
             lengths,
@@ -377,7 +384,10 @@ class Collector:
         shares = [share(value, comma=self.comma) for value in column]
         wrong = next((at for at, found in enumerate(shares) if found is None or not 0 <= found[0] <= 1), None)
         if wrong is not None:
-            msg = f"a rate must lie between 0 and 1, or be text such as 62.5% or 5/8; got {shown(column[wrong])} {place(wrong)}"
+            msg = (
+                f"a rate must lie between 0 and 1, or be text such as 62.5% or 5/8; got {shown(column[wrong])} "
+                f"{place(wrong)}"
+            )
             raise InputError(msg)
         rates = np.array([found[0] for found in shares if found is not None])
         said = np.array([found[1] for found in shares if found is not None])
@@ -386,7 +396,8 @@ class Collector:
             if self.roles.total is None:
                 at = int(np.argmax(np.isnan(said)))
                 msg = (
-                    f"{shown(str(self.roles.correct))} holds rates such as {shown(column[at])}, but nothing says of how many "
+                    f"{shown(str(self.roles.correct))} holds rates such as {shown(column[at])}, but nothing says of "
+                    "how many "
                     f"responses {place(at)}. Name the column, or give the number: --total 16"
                 )
                 raise InputError(msg)
@@ -397,7 +408,10 @@ class Collector:
         off = np.abs(hits - counted) > np.minimum(np.array([_rounding(value) for value in column]) * total + 1e-4, 0.49)
         if off.any():
             at = int(np.argmax(off))
-            msg = f"a rate of {rates[at]:g} is no whole number of {total[at]:g} responses {place(at)}. Is the total right?"
+            msg = (
+                f"a rate of {rates[at]:g} is no whole number of {total[at]:g} responses {place(at)}. Is the total "
+                "right?"
+            )
             raise InputError(msg)
         self._put_counts(batch, code, step, counted.astype(np.int64), total.astype(np.int64))
 
@@ -417,5 +431,5 @@ def _mean(value: Any) -> Any:
     listed = as_list(value)
     if listed is None:
         return value
-    known = [found for found in map(number, listed) if found is not None and found == found]
+    known = [found for found in map(number, listed) if found is not None and not math.isnan(found)]
     return sum(known) / len(known) if known else None

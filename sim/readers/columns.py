@@ -285,7 +285,8 @@ def _what(
             if whole(values) or fractional:
                 example = max((float(number(value) or 0) for value in values), default=0)
                 msg = (
-                    f"{shown(correct)} holds {'counts' if whole(values) else 'rates'} such as {example:g}, but no column says "
+                    f"{shown(correct)} holds {'counts' if whole(values) else 'rates'} such as {example:g}, but no "
+                    "column says "
                     "of how many responses. Name it, or give the number: --total 16"
                 )
                 raise InputError(msg)

@@ -7,6 +7,7 @@ nested, it unfolds each row into flat ones with columns of our own names.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -142,7 +143,8 @@ def _trl(rows: Sequence[Row], notes: list[str]) -> Roles:
     rewards, correct = _reward_columns(rows, _TRL_OWN, notes)
     if not rewards:
         msg = (
-            f"these are completions of TRL without a column of rewards: {', '.join(map(shown, _columns(rows)))}. Name it, "
+            f"these are completions of TRL without a column of rewards: {', '.join(map(shown, _columns(rows)))}. Name "
+            "it, "
             "for example: --reward accuracy_reward"
         )
         raise InputError(msg)
@@ -164,7 +166,7 @@ def _swift(row: Row, path: Path) -> Iterator[Row]:
         yield {
             "prompt": each.get("prompt"),
             "reward": None
-            if any(value is None or value != value for value in values)
+            if any(value is None or math.isnan(value) for value in values)
             else sum(v for v in values if v is not None),
             "correct": each.get(correct) if correct else None,
             "step": each.get("step"),
@@ -182,9 +184,9 @@ def _weighted(rewards: Any) -> float | None:
     for part in rewards.values():
         score = number(part.get("score")) if isinstance(part, dict) else number(part)
         weight = number(part.get("weight", 1.0)) if isinstance(part, dict) else 1.0
-        if score is None or weight is None or score != score:
+        if score is None or weight is None or math.isnan(score):
             return None
-        total += score * (1.0 if weight != weight else weight)
+        total += score * (1.0 if math.isnan(weight) else weight)
     return total
 
 
@@ -266,7 +268,7 @@ def _tinker(row: Row, _path: Path) -> Iterator[Row]:
     if str(row.get("split") or "train").startswith("train"):
         steps = [step for step in row.get("steps") or [] if isinstance(step, dict)]
         lengths = [number(step.get("ac_len")) for step in steps]
-        known = bool(lengths) and all(length is not None and length == length for length in lengths)
+        known = bool(lengths) and all(length is not None and not math.isnan(length) for length in lengths)
         step = row.get("iteration")
         yield {
             "prompt": f"{step}/{row.get('group_idx')}",
@@ -332,7 +334,7 @@ def _art(row: Row, path: Path) -> Iterator[Row]:
 def _rllm(row: Row, path: Path) -> Iterator[Row]:
     trajectories = [part for part in row.get("trajectories") or [] if isinstance(part, dict)]
     rewards = [number(part.get("reward")) for part in trajectories]
-    scored = [reward for reward in rewards if reward is not None and reward == reward]
+    scored = [reward for reward in rewards if reward is not None and not math.isnan(reward)]
     step = row.get("training_step")
     reason = str(row.get("termination_reason") or "")
     correct = row.get("is_correct")
@@ -394,7 +396,8 @@ def _lm_eval(row: Row, path: Path) -> Iterator[Row]:
     repeats = row.get("resps")
     if is_list(repeats) and repeats and is_list(repeats[0]) and len(repeats[0]) > 1:
         msg = (
-            f"{named(path)} holds {len(repeats[0])} responses a prompt of lm-eval, but one score for all of them. Score "
+            f"{named(path)} holds {len(repeats[0])} responses a prompt of lm-eval, but one score for all of them. "
+            "Score "
             'them one by one, and write for each prompt {"prompt_id": "a", "rewards": [0, 1]}'
         )
         raise InputError(msg)

@@ -159,7 +159,8 @@ class RolloutLog:
             number = int((other & known).sum())
             msg = (
                 f"{whose} takes a reward above {threshold:g} for correct, and the log was read otherwise "
-                f"({self.threshold.reason}): they differ on {number} {plural(number, 'response')}, such as one with reward "
+                f"({self.threshold.reason}): they differ on {number} {plural(number, 'response')}, such as one with "
+                "reward "
                 f"{self.rewards[at]:g}. Give one threshold for both: --threshold {threshold:g}"
             )
             raise InputError(msg)

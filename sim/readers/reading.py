@@ -179,7 +179,8 @@ class _Plan:
                 and options.prompt is None
             ):
                 msg = (
-                    f"{where} is a dump of NeMo-RL without token_ids and token_loss_mask, so which rows share a prompt isn't "
+                    f"{where} is a dump of NeMo-RL without token_ids and token_loss_mask, so which rows share a prompt "
+                    "isn't "
                     "told. Give the responses per prompt: --group-size 16"
                 )
                 raise InputError(msg)
@@ -252,7 +253,10 @@ class _Plan:
             if path is None:
                 continue
             if members > 1:
-                msg = f"--{role} can't be used with {self.name}, whose rows hold several responses {place}; write flat rows"
+                msg = (
+                    f"--{role} can't be used with {self.name}, whose rows hold several responses {place}; write flat "
+                    "rows"
+                )
                 raise InputError(msg)
             parts = [follow(row, part.strip()) for part in path.split("+")] if role == "reward" else [follow(row, path)]
             known = [number(part) for part in parts]
@@ -404,7 +408,10 @@ def _assemble(
         of_counts = _mean_by_pool(counted, np.concatenate(taken.count_tokens), pools)
         mean_tokens = np.where(np.isnan(mean_tokens), of_counts, mean_tokens)
     if not scored.any():
-        msg = f"{label!r} has {len(keys)} {plural(len(keys), 'prompt')}, but no response with a score; name the rewards: --reward COLUMN"
+        msg = (
+            f"{label!r} has {len(keys)} {plural(len(keys), 'prompt')}, but no response with a score; name the rewards: "
+            "--reward COLUMN"
+        )
         raise InputError(msg)
     _tell(taken, plan, lengths, scored, tokens, rewards, notes)
     return RolloutLog(
@@ -434,7 +441,10 @@ def _classes(
     """Return what makes a response correct, and which are."""
     if not rewards.size:
         if options.threshold is not None:
-            msg = f"a threshold of {options.threshold:g} is for rewards, and these rows hold counts; leave --threshold out"
+            msg = (
+                f"a threshold of {options.threshold:g} is for rewards, and these rows hold counts; leave --threshold "
+                "out"
+            )
             raise InputError(msg)
         return None, np.zeros(0, dtype=np.bool_)
     if options.threshold is not None:
@@ -466,8 +476,10 @@ def _check_declared(
     if wrong.any():
         at = int(np.argmax(wrong))
         msg = (
-            f"the rewards of prompt {shown(keys[code[at]])} hold {correct[at]} correct of {total[at]}, and the counts beside "
-            f"them say {declared[at, 0]:g} of {declared[at, 1]:g}. Remove one of them, or say what is correct: --threshold"
+            f"the rewards of prompt {shown(keys[code[at]])} hold {correct[at]} correct of {total[at]}, and the counts "
+            "beside "
+            f"them say {declared[at, 0]:g} of {declared[at, 1]:g}. Remove one of them, or say what is correct: "
+            "--threshold"
         )
         raise InputError(msg)
 
@@ -510,7 +522,8 @@ def _check_splits(taken: Collector, options: ReadOptions, keys: tuple[str, ...],
             at = int(np.argmax(mixed))
             some = ", ".join(shown(text) for text in factor.texts[:5]) + (", …" if len(factor.texts) > 5 else "")
             msg = (
-                f"{label!r} holds rows of one prompt ({shown(keys[at])}) for several values of {shown(name)}: {some}. Take "
+                f"{label!r} holds rows of one prompt ({shown(keys[at])}) for several values of {shown(name)}: {some}. "
+                "Take "
                 f"one of them: --where {name}={factor.texts[0]}"
             )
             raise InputError(msg)
@@ -563,9 +576,15 @@ def _check_repeats(
             if len(fewer) < len(left):
                 conditions.append(f"--where {name}={value}")
                 left = fewer
-        msg = f"{says}, which differ in {', '.join(map(shown, differing[:4]))}; added up they would count responses several times. Take one row a prompt: {' '.join(conditions)}"
+        msg = (
+            f"{says}, which differ in {', '.join(map(shown, differing[:4]))}; added up they would count responses "
+            f"several times. Take one row a prompt: {' '.join(conditions)}"
+        )
     else:
-        msg = f"{says}, and nothing tells the rows apart. Remove the repeated rows; if they are parts of one pool, add them up: --add-repeated"
+        msg = (
+            f"{says}, and nothing tells the rows apart. Remove the repeated rows; if they are parts of one pool, add "
+            "them up: --add-repeated"
+        )
     raise InputError(msg)
 
 
@@ -608,7 +627,8 @@ def _selection(
         off = (np.abs(mean) > 1e-3) & (size > 1)
         if off.mean() > 0.01:
             notes.append(
-                f"the advantages of {int(off.sum())} of {pools} groups don't average to 0, so their baseline is not the mean of "
+                f"the advantages of {int(off.sum())} of {pools} groups don't average to 0, so their baseline is not "
+                "the mean of "
                 "the rows here: these rows were kept of larger pools, and rates from them are biased"
             )
             return Selection.kept
@@ -645,5 +665,6 @@ def _tell(
     if plan.roles.kind is Kind.rewards and lengths.size < sum(part.size for part in taken.code):
         more = sum(part.size for part in taken.code) - lengths.size
         notes.append(
-            f"{more} {plural(more, 'row')} of prompts that stand on several rows; their rewards are joined in the file's order"
+            f"{more} {plural(more, 'row')} of prompts that stand on several rows; their rewards are joined in the "
+            "file's order"
         )

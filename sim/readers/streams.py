@@ -138,7 +138,10 @@ class TextStream:
         for raw, _ in self._pieces(PIECE):
             size += len(raw)
             if size > LARGEST_WHOLE:
-                msg = f"{named(self.path)} unpacks to more than {LARGEST_WHOLE >> 20} MiB; unpack it and give the plain file"
+                msg = (
+                    f"{named(self.path)} unpacks to more than {LARGEST_WHOLE >> 20} MiB; unpack it and give the plain "
+                    "file"
+                )
                 raise InputError(msg)
             parts.append(raw)
         return b"".join(parts)

@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -118,7 +118,7 @@ def _object(text: str) -> Any:
         return None
 
 
-def is_list(value: Any) -> bool:
+def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     """Whether a value is a list, also one that polars made."""
     return isinstance(value, (list, tuple, np.ndarray))
 

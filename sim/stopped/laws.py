@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
+from ada_bandit.fitting import default_grid, fit_prior
 from ada_bandit.laws import Beta, Grid, Law
-from ada_bandit.memory import default_grid, fit_prior
 from sim.stopped.pools import Interval, Pools, Resampling, percentile
 
 __all__ = ["LawFit", "Outcomes", "fit_beta", "fit_grid", "no_signal", "signal"]

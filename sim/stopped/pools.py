@@ -62,7 +62,10 @@ class Pools:
 
     def __post_init__(self) -> None:
         if not self.pos.size:
-            msg = "there is no pool with a scored response, so nothing can be estimated; name the rewards: --reward COLUMN"
+            msg = (
+                "there is no pool with a scored response, so nothing can be estimated; name the rewards: --reward "
+                "COLUMN"
+            )
             raise InputError(msg)
 
     @classmethod

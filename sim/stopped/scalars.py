@@ -15,8 +15,8 @@ import numpy as np
 
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
+from ada_bandit.fitting import default_grid
 from ada_bandit.laws import Beta
-from ada_bandit.memory import default_grid
 from sim.stopped.laws import LawFit, hat_weights
 
 __all__ = ["ScalarLaw", "law_of_scalars", "parse_scalars"]
@@ -136,14 +136,19 @@ def law_of_scalars(scalars: Mapping[str, str | float], *, replicates: int = 400,
     lost = int((~np.isfinite(shapes).all(axis=1)).sum())
     shapes = shapes[np.isfinite(shapes).all(axis=1)]
     notes = [
-        f"Beta({shape[0]:.4g}, {shape[1]:.4g}) is the one Beta law with mean {mean:.4g} and a share of {zero:.4g} without "
-        f"signal at n = {n}; other laws have these scalars too, so what n does beyond that rests on the form of the law",
+        (
+            f"Beta({shape[0]:.4g}, {shape[1]:.4g}) is the one Beta law with mean {mean:.4g} and a share of {zero:.4g} "
+            f"without signal at n = {n}; other laws have these scalars too, so what n does beyond that rests on the "
+            "form "
+            "of the law"
+        ),
         "intervals hold the rounding of the scalars"
         + (f" and the sampling of {groups} groups" if groups else "; give groups=NUMBER for the error of sampling"),
     ]
     if lost > replicates // 20:
         notes.append(
-            f"{lost} of {replicates} scalars within their error fit no Beta law; the law is at the edge of what is possible"
+            f"{lost} of {replicates} scalars within their error fit no Beta law; the law is at the edge of what is "
+            "possible"
         )
     if not len(shapes):
         shapes = shape[None]
@@ -167,8 +172,8 @@ def _zero(scalars: Mapping[str, str | float]) -> tuple[float, float]:
         )
     if len(ways) != 1:
         msg = (
-            f"the share of groups without signal is {'given twice' if ways else 'missing'}: give one of zero_std=0.55, mixed=0.45, "
-            f"or all_good and all_bad; got {', '.join(scalars)}"
+            f"the share of groups without signal is {'given twice' if ways else 'missing'}: give one of zero_std=0.55, "
+            f"mixed=0.45, or all_good and all_bad; got {', '.join(scalars)}"
         )
         raise InputError(msg)
     value, wide = _number(scalars, ways[0]), _rounding(scalars[ways[0]])
@@ -224,7 +229,10 @@ def _drawn(
 
 
 def _mean_of_ends(good: float, bad: float, n: int) -> float:
-    """Return the mean of the Beta law with E[p^n] and E[q^n]; for a given share without signal, E[p^n] grows with it."""
+    """Return the mean of the Beta law with E[p^n] and E[q^n].
+
+    For a given share without signal, E[p^n] grows with the mean.
+    """
     zero = good + bad
     grid = np.linspace(1e-4, 1 - 1e-4, 4001)
     shapes = _solved(grid, np.full(grid.shape, zero), n)
@@ -246,7 +254,12 @@ def _impossible(mean: float, zero: float, n: int) -> str:
     least = mean**n + (1 - mean) ** n
     if zero <= least:
         return (
-            f"with mean {mean:.4g} at least {least:.4g} of groups of {n} are without signal, and {zero:.4g} was given: no law has "
-            "both. Are groups without signal filtered out before the share is taken, or rewards not 0 and 1 (low=, high=)?"
+            f"with mean {mean:.4g} at least {least:.4g} of groups of {n} are without signal, and {zero:.4g} was given: "
+            "no law "
+            "has both. Are groups without signal filtered out before the share is taken, or rewards not 0 and 1 (low=, "
+            "high=)?"
         )
-    return f"a share of {zero:.4g} without signal at mean {mean:.4g} leaves no group with both classes; give a share below 1"
+    return (
+        f"a share of {zero:.4g} without signal at mean {mean:.4g} leaves no group with both classes; give a share "
+        "below 1"
+    )

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from ada_bandit._lattice import reach
 
 from ada_bandit._types import BoolArray, IntArray
 from ada_bandit.errors import InputError
+from ada_bandit.lattice import reach
 from ada_bandit.policy import Policy
 from sim.stopped.laws import LawFit, Outcomes, fit_beta
 from sim.stopped.pools import Pools, Resampling
@@ -102,21 +102,25 @@ def fit_kept(pools: Pools, policy: Policy, resampling: Resampling, *, signal_onl
     from scipy.special import comb
 
     if policy.group.random_split:
-        msg = f"{policy.label} keeps a random subset of its pool, and its rows can't be traced back; use a log of whole pools"
+        msg = (
+            f"{policy.label} keeps a random subset of its pool, and its rows can't be traced back; use a log of whole "
+            "pools"
+        )
         raise InputError(msg)
     size = policy.budget.max_samples
-    pos, neg = np.indices((size + 1, size + 1), dtype=np.int64)
-    draws = np.asarray(policy.budget.draws(policy.rule.holds(pos, neg)))
+    draws = policy.tables.draws
     if not draws.any():
-        msg = f"{policy.label} shares its budget over prompts, so no table says how its pools end; use a log of whole pools"
+        msg = (
+            f"{policy.label} shares its budget over prompts, so no table says how its pools end; use a log of whole "
+            "pools"
+        )
         raise InputError(msg)
     chance = reach(draws)
     ends = (chance > 0) & (draws == 0)
     end_pos, end_neg = np.nonzero(ends)
     # Of all orders of a cell's responses, the share that the rule lets through.
     paths = chance[ends] * comb(end_pos + end_neg, end_pos)
-    keep_pos, keep_neg = policy.group.split(end_pos, end_neg, policy.n)
-    code = keep_pos * (size + 1) + keep_neg
+    code = policy.tables.keep_pos[ends] * (size + 1) + policy.tables.keep_neg[ends]
     every, outcome = np.unique(code, return_inverse=True)
     table = np.zeros((every.size, end_pos.size))
     table[outcome, np.arange(end_pos.size)] = paths

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from ada_bandit._lattice import reach
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.budgets import Rounds, Stages
 from ada_bandit.errors import InputError
+from ada_bandit.fitting import fit_prior
+from ada_bandit.lattice import reach
 from ada_bandit.policy import Policy
 from ada_bandit.rules import Balance, ExitRule, Positive, Quota
-from sim.stopped.laws import fit_prior
 from sim.stopped.pools import Pools
 
 __all__ = ["Stopping", "StoppingKind", "infer_stopping"]
@@ -55,7 +55,7 @@ class Stopping:
     @property
     def draws(self) -> IntArray | None:
         """`[pos, neg]` Draws table of the rule."""
-        return None if self.policy is None else _draws(self.policy)
+        return None if self.policy is None else self.policy.tables.draws
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values."""
@@ -65,11 +65,6 @@ class Stopping:
             "stated": self.stated,
             "evidence": list(self.evidence),
         }
-
-
-def _draws(policy: Policy) -> IntArray:
-    pos, neg = np.indices((policy.budget.max_samples + 1,) * 2, dtype=np.int64)
-    return np.asarray(policy.budget.draws(policy.rule.holds(pos, neg)))
 
 
 def _at_exit(draws: IntArray, pools: Pools) -> BoolArray:
@@ -136,9 +131,11 @@ def infer_stopping(pools: Pools, stated: Policy | None = None) -> Stopping:
         order = " and went on, in their order, while it did not hold" if pools.right is not None else ""
         evidence = (
             span,
-            f"all {full.size} pools ended where {_words(policy)} ends{order}; {ended} of them before "
-            f"{full.total.max()} responses. By chance pools of these sizes would do so with probability "
-            f"{_power(log_chance)}",
+            (
+                f"all {full.size} pools ended where {_words(policy)} ends{order}; {ended} of them before "
+                f"{full.total.max()} responses. By chance pools of these sizes would do so with probability "
+                f"{_power(log_chance)}"
+            ),
         )
         return Stopping(StoppingKind.rule, policy, stated=False, evidence=evidence)
     z, what = _dependence(pools)
@@ -150,11 +147,11 @@ def infer_stopping(pools: Pools, stated: Policy | None = None) -> Stopping:
 
 
 def _power(log_chance: float) -> str:
-    return f"below 10^{int(math.floor(log_chance / math.log(10))) + 1}"
+    return f"below 10^{math.floor(log_chance / math.log(10)) + 1}"
 
 
 def _stated(pools: Pools, policy: Policy) -> Stopping:
-    draws = _draws(policy)
+    draws = policy.tables.draws
     if not draws.any():
         # A budget of the whole batch: its draws are no table.
         told = f"{policy.label} shares its budget over prompts, so single pools follow no table"

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.estimators import prefix_probability
+from ada_bandit.lattice import prefix_probability
 from ada_bandit.policy import Policy
 from sim.readers import RolloutLog, Selection
 from sim.stopped.laws import LawFit, fit_grid
@@ -134,7 +134,8 @@ class Study:
         elif selection is Selection.signal:
             stopping = Stopping(StoppingKind.plain, None, stated=False, evidence=())
             notes.append(
-                "groups without signal are missing, so prompts with a rate near 0 or 1 are; the law among the others is "
+                "groups without signal are missing, so prompts with a rate near 0 or 1 are; the law among the others "
+                "is "
                 "fitted given signal, and continued to them as a Beta law: that part is an assumption"
             )
         else:

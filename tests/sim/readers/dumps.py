@@ -70,17 +70,23 @@ def verl_legacy(folder: Path) -> Path:
 def trl(folder: Path, *, messages: bool) -> Path:
     place = folder / "completions"
     place.mkdir(parents=True)
-    for step in RIGHT:
+    for step, prompts in RIGHT.items():
         rows = []
-        for prompt, right in RIGHT[step].items():
+        for prompt, right in prompts.items():
             mean = sum(right) / 4
             for is_right in right:
                 asked: Any = [{"role": "user", "content": text(prompt)}] if messages else text(prompt)
                 said: Any = [{"role": "assistant", "content": "so"}] if messages else "so"
-                rows.append({
-                    "step": step, "prompt": asked, "completion": said, "accuracy_reward": float(is_right),
-                    "format_reward": 0.5, "advantage": is_right - mean,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "step": step,
+                        "prompt": asked,
+                        "completion": said,
+                        "accuracy_reward": float(is_right),
+                        "format_reward": 0.5,
+                        "advantage": is_right - mean,
+                    }
+                )
         pl.DataFrame(rows).write_parquet(place / f"completions_{step:05d}.parquet")
     return place
 
@@ -97,15 +103,25 @@ def prime_rl(folder: Path) -> Path:
     for step in RIGHT:
         rows = [
             {
-                "id": f"{step}-{prompt}-{number}", "env": "math", "task": {"type": "t", "data": {"q": text(prompt)}, "key": prompt},
-                "group": {"id": f"g{prompt}"}, "run": {"work": {"step": step, "policy": step}}, "ok": True, "errors": [],
-                "traces": [{
-                    "rewards": {"correct": {"score": right, "weight": 1.0}, "style": {"score": 0.5, "weight": 0.0}},
-                    "metrics": {}, "stop_condition": "done", "errors": [], "timing": {},
-                }],
+                "id": f"{step}-{prompt}-{number}",
+                "env": "math",
+                "task": {"type": "t", "data": {"q": text(prompt)}, "key": prompt},
+                "group": {"id": f"g{prompt}"},
+                "run": {"work": {"step": step, "policy": step}},
+                "ok": True,
+                "errors": [],
+                "traces": [
+                    {
+                        "rewards": {"correct": {"score": right, "weight": 1.0}, "style": {"score": 0.5, "weight": 0.0}},
+                        "metrics": {},
+                        "stop_condition": "done",
+                        "errors": [],
+                        "timing": {},
+                    }
+                ],
             }
             for prompt, number, right in responses(step, interleaved=True)
-        ]  # fmt: skip
+        ]
         lines(folder / "rollouts" / f"step_{step}" / "train" / "all" / "traces.jsonl", rows)
         lines(folder / "rollouts" / f"step_{step}" / "train" / "effective" / "traces.jsonl", rows[:4])
         lines(folder / "rollouts" / f"step_{step}" / "eval" / "all" / "traces.jsonl", rows[:2])
@@ -115,13 +131,22 @@ def prime_rl(folder: Path) -> Path:
 def verifiers(folder: Path) -> Path:
     rows = [
         {
-            "example_id": 10 * step + ord(prompt), "prompt": [{"role": "user", "content": text(prompt)}], "completion": [],
-            "answer": "4", "info": {}, "reward": float(right), "error": None, "timing": {}, "is_truncated": number == 3,
-            "stop_condition": "end", "metrics": {}, "token_usage": {"input_tokens": 9, "output_tokens": 100 + number},
+            "example_id": 10 * step + ord(prompt),
+            "prompt": [{"role": "user", "content": text(prompt)}],
+            "completion": [],
+            "answer": "4",
+            "info": {},
+            "reward": float(right),
+            "error": None,
+            "timing": {},
+            "is_truncated": number == 3,
+            "stop_condition": "end",
+            "metrics": {},
+            "token_usage": {"input_tokens": 9, "output_tokens": 100 + number},
         }
         for step in RIGHT
         for prompt, number, right in responses(step)
-    ]  # fmt: skip
+    ]
     lines(folder / "results.jsonl", rows)
     return folder / "results.jsonl"
 
@@ -132,11 +157,20 @@ def nemo_rl(folder: Path) -> Path:
         for idx, (prompt, number, right) in enumerate(responses(step)):
             asked = [1, 2, ord(prompt)]
             said = [7] * (number + 1)
-            rows.append({
-                "content": [text(prompt), "so"], "rewards": [float(right)], "input_lengths": len(asked) + len(said),
-                "token_ids": asked + said, "token_loss_mask": [0] * 3 + [1] * len(said), "sample_loss_mask": 1.0,
-                "advantages": [0.0], "generation_logprobs": [0.0], "prev_logprobs": [0.0], "idx": idx,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "content": [text(prompt), "so"],
+                    "rewards": [float(right)],
+                    "input_lengths": len(asked) + len(said),
+                    "token_ids": asked + said,
+                    "token_loss_mask": [0] * 3 + [1] * len(said),
+                    "sample_loss_mask": 1.0,
+                    "advantages": [0.0],
+                    "generation_logprobs": [0.0],
+                    "prev_logprobs": [0.0],
+                    "idx": idx,
+                }
+            )
         lines(folder / f"train_data_step{step}.jsonl", rows)
     return folder
 
@@ -145,26 +179,38 @@ def skyrl(folder: Path) -> Path:
     for step in RIGHT:
         rows = [
             {
-                "input_prompt": text(prompt), "output_response": "so", "score": [0.0, float(right)],
-                "stop_reason": "length" if number == 3 else "stop", "env_class": "gsm8k", "env_extras": {}, "data_source": "gsm8k",
+                "input_prompt": text(prompt),
+                "output_response": "so",
+                "score": [0.0, float(right)],
+                "stop_reason": "length" if number == 3 else "stop",
+                "env_class": "gsm8k",
+                "env_extras": {},
+                "data_source": "gsm8k",
             }
             for prompt, number, right in responses(step, interleaved=True)
-        ]  # fmt: skip
+        ]
         lines(folder / "dumped_evals" / f"global_step_{step}_evals" / "gsm8k.jsonl", rows)
     return folder / "dumped_evals"
 
 
 def areal(folder: Path) -> Path:
-    for step in RIGHT:
-        for prompt in RIGHT[step]:
+    for step, prompts in RIGHT.items():
+        for prompt in prompts:
             rows = [
                 {
-                    "task_id": f"{step}{prompt}", "sample_idx": number, "seqlen": 30 + number, "prompt_len": 10,
-                    "head_version": step, "tail_version": step, "reward": float(right), "prompt": text(prompt), "completion": "so",
+                    "task_id": f"{step}{prompt}",
+                    "sample_idx": number,
+                    "seqlen": 30 + number,
+                    "prompt_len": 10,
+                    "head_version": step,
+                    "tail_version": step,
+                    "reward": float(right),
+                    "prompt": text(prompt),
+                    "completion": "so",
                 }
                 for each, number, right in responses(step)
                 if each == prompt
-            ]  # fmt: skip
+            ]
             lines(folder / "rollout" / str(step) / f"{step}{prompt}.jsonl", rows)
     return folder / "rollout"
 
@@ -172,15 +218,23 @@ def areal(folder: Path) -> Path:
 def tinker(folder: Path) -> Path:
     rows = [
         {
-            "schema_version": 1, "split": split, "iteration": step, "group_idx": "abc".index(prompt), "traj_idx": number, "tags": [],
-            "total_reward": float(right), "final_reward": float(right), "trajectory_metrics": {},
-            "steps": [{"ac_len": 10, "reward": 0.0}, {"ac_len": number, "reward": float(right)}], "final_ob_len": 5,
+            "schema_version": 1,
+            "split": split,
+            "iteration": step,
+            "group_idx": "abc".index(prompt),
+            "traj_idx": number,
+            "tags": [],
+            "total_reward": float(right),
+            "final_reward": float(right),
+            "trajectory_metrics": {},
+            "steps": [{"ac_len": 10, "reward": 0.0}, {"ac_len": number, "reward": float(right)}],
+            "final_ob_len": 5,
         }
         for step in RIGHT
         for split in ("train", "test")
         for prompt, number, right in responses(step)
         if split == "train" or prompt == "a"
-    ]  # fmt: skip
+    ]
     lines(folder / "run_rollout_summaries.jsonl", rows)
     return folder / "run_rollout_summaries.jsonl"
 
@@ -191,12 +245,16 @@ def art(folder: Path) -> Path:
     for step in RIGHT:
         rows = [
             {
-                "group_index": "abc".index(prompt), "reward": float(right), "metrics": json.dumps({"completion_tokens": 20}),
+                "group_index": "abc".index(prompt),
+                "reward": float(right),
+                "metrics": json.dumps({"completion_tokens": 20}),
                 "metadata": "{}",
-                "messages": json.dumps([{"role": "user", "content": text(prompt)}, {"role": "assistant", "content": "so"}]),
+                "messages": json.dumps(
+                    [{"role": "user", "content": text(prompt)}, {"role": "assistant", "content": "so"}]
+                ),
             }
             for prompt, _, right in responses(step)
-        ]  # fmt: skip
+        ]
         pl.DataFrame(rows).write_parquet(place / f"{step:04d}.parquet")
     return place
 
@@ -207,10 +265,16 @@ def rllm(folder: Path) -> Path:
             place = folder / "episodes" / f"train_step_{step}_epoch_0"
             place.mkdir(parents=True, exist_ok=True)
             episode = {
-                "training_step": step, "epoch": 0, "episode_id": f"{prompt}:{number}", "task": {"question": text(prompt)},
-                "task_hash": f"hash{prompt}", "is_correct": bool(right), "termination_reason": "env_done", "metrics": {},
+                "training_step": step,
+                "epoch": 0,
+                "episode_id": f"{prompt}:{number}",
+                "task": {"question": text(prompt)},
+                "task_hash": f"hash{prompt}",
+                "is_correct": bool(right),
+                "termination_reason": "env_done",
+                "metrics": {},
                 "trajectories": [{"name": "solver", "reward": float(right), "steps": []}],
-            }  # fmt: skip
+            }
             (place / f"episode_hash{prompt}_id{number}.json").write_text(
                 json.dumps(episode, indent=1), encoding="utf-8"
             )
@@ -220,13 +284,20 @@ def rllm(folder: Path) -> Path:
 def open_instruct(folder: Path) -> Path:
     rows = [
         {
-            "step": step, "sample_idx": number, "prompt_idx": "abc".index(prompt), "prompt_tokens": [1, ord(prompt)],
-            "response_tokens": [3] * (5 + number), "reward": 10.0 * right, "advantage": 0.0,
-            "finish_reason": "length" if number == 3 else "stop", "dataset": "gsm8k", "ground_truth": "4",
+            "step": step,
+            "sample_idx": number,
+            "prompt_idx": "abc".index(prompt),
+            "prompt_tokens": [1, ord(prompt)],
+            "response_tokens": [3] * (5 + number),
+            "reward": 10.0 * right,
+            "advantage": 0.0,
+            "finish_reason": "length" if number == 3 else "stop",
+            "dataset": "gsm8k",
+            "ground_truth": "4",
         }
         for step in RIGHT
         for prompt, number, right in responses(step)
-    ]  # fmt: skip
+    ]
     lines(folder / "run_rollouts_000000.jsonl", rows[:13])
     lines(folder / "run_rollouts_000001.jsonl", rows[13:])
     return folder
@@ -236,10 +307,16 @@ def ms_swift(folder: Path) -> Path:
     rows = []
     for step in RIGHT:
         every = list(responses(step))
-        rows.append({
-            "step": [step] * len(every), "prompt": [text(prompt) for prompt, _, _ in every], "completion": ["so"] * len(every),
-            "MathAccuracy": [float(right) for _, _, right in every], "Format": [0.25] * len(every), "advantages": [0.0] * len(every),
-        })  # fmt: skip
+        rows.append(
+            {
+                "step": [step] * len(every),
+                "prompt": [text(prompt) for prompt, _, _ in every],
+                "completion": ["so"] * len(every),
+                "MathAccuracy": [float(right) for _, _, right in every],
+                "Format": [0.25] * len(every),
+                "advantages": [0.0] * len(every),
+            }
+        )
     lines(folder / "completions.jsonl", rows)
     return folder / "completions.jsonl"
 
@@ -247,13 +324,17 @@ def ms_swift(folder: Path) -> Path:
 def samples(step: int) -> list[dict[str, Any]]:
     return [
         {
-            "id": f"{step}{prompt}", "epoch": number + 1, "input": text(prompt), "target": "4",
+            "id": f"{step}{prompt}",
+            "epoch": number + 1,
+            "input": text(prompt),
+            "target": "4",
             "scores": {"match": {"value": "C" if right else "I", "answer": "4"}},
-            "model_usage": {"m": {"input_tokens": 3, "output_tokens": 40 + number}}, "error": None,
+            "model_usage": {"m": {"input_tokens": 3, "output_tokens": 40 + number}},
+            "error": None,
             "output": {"choices": [{"stop_reason": "max_tokens" if number == 3 else "stop"}]},
         }
         for prompt, number, right in responses(step, interleaved=True)
-    ]  # fmt: skip
+    ]
 
 
 def inspect_json(folder: Path) -> Path:

@@ -184,10 +184,18 @@ def test_tinker_reads_training_alone_and_says_so(tmp_path: Path) -> None:
 
 def test_lm_eval_with_one_response_a_prompt(tmp_path: Path) -> None:
     rows = [
-        {"doc_id": doc, "doc_hash": "", "target": "4", "resps": [["so"]], "filtered_resps": ["4"], "filter": name, "exact_match": float(doc == 2 or name == "flexible")}
+        {
+            "doc_id": doc,
+            "doc_hash": "",
+            "target": "4",
+            "resps": [["so"]],
+            "filtered_resps": ["4"],
+            "filter": name,
+            "exact_match": float(doc == 2 or name == "flexible"),
+        }
         for doc in range(3)
         for name in ("strict", "flexible")
-    ]  # fmt: skip
+    ]
     dumps.lines(tmp_path / "samples_gsm8k.jsonl", rows)
     with pytest.raises(InputError, match="--where filter=strict"):
         read_rollouts(tmp_path / "samples_gsm8k.jsonl")
@@ -209,12 +217,19 @@ def test_slime(tmp_path: Path) -> None:
         "rollout_id": 3,
         "samples": [
             {
-                "group_index": "abc".index(prompt), "index": number, "prompt": dumps.text(prompt), "response": "so", "response_length": 7,
-                "label": "4", "reward": {"score": float(right), "extra": 9.0}, "status": "truncated" if number == 3 else "completed", "metadata": {},
+                "group_index": "abc".index(prompt),
+                "index": number,
+                "prompt": dumps.text(prompt),
+                "response": "so",
+                "response_length": 7,
+                "label": "4",
+                "reward": {"score": float(right), "extra": 9.0},
+                "status": "truncated" if number == 3 else "completed",
+                "metadata": {},
             }
             for prompt, number, right in dumps.responses(1, interleaved=True)
         ],
-    }  # fmt: skip
+    }
     torch.save(value, tmp_path / "rollout_3.pt")
     log = read_rollouts(tmp_path / "rollout_3.pt")
     assert log.format == "slime"

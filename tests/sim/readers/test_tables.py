@@ -43,17 +43,33 @@ TEXTS: dict[str, tuple[str, str]] = {
     "rate and total": ("x.csv", "id,pass_rate,total\na,0.3125,16\nb,0.0,16\n"),
     "percent and total": ("x.csv", "id,solve_rate,total\na,31.25%,16\nb,0%,16\n"),
     "fractions": ("x.csv", "id,accuracy\na,5/16\nb,0/16\n"),
-    "list in a cell": ("x.csv", 'id,rewards\na,"[1,1,1,1,1,0,0,0,0,0,0,0,0,0,0,0]"\nb,"[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]"\n'),
-    "jsonl counts": ("x.jsonl", '{"idx": "a", "n_correct": 5, "n_total": 16}\n{"idx": "b", "n_correct": 0, "n_total": 16}\n'),
-    "jsonl rate in text": ("x.jsonl", '{"id": "a", "pass_rate": "31.25%", "n": 16}\n{"id": "b", "pass_rate": "0%", "n": 16}\n'),
+    "list in a cell": (
+        "x.csv",
+        'id,rewards\na,"[1,1,1,1,1,0,0,0,0,0,0,0,0,0,0,0]"\nb,"[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]"\n',
+    ),
+    "jsonl counts": (
+        "x.jsonl",
+        '{"idx": "a", "n_correct": 5, "n_total": 16}\n{"idx": "b", "n_correct": 0, "n_total": 16}\n',
+    ),
+    "jsonl rate in text": (
+        "x.jsonl",
+        '{"id": "a", "pass_rate": "31.25%", "n": 16}\n{"id": "b", "pass_rate": "0%", "n": 16}\n',
+    ),
     "json array": ("x.json", '[{"task": "a", "correct": 5, "total": 16},\n {"task": "b", "correct": 0, "total": 16}]'),
-    "json under a key": ("x.json", '{"model": "m", "results": {"samples": [{"id": "a", "correct": 5, "total": 16}, {"id": "b", "correct": 0, "total": 16}]}}'),
+    "json under a key": (
+        "x.json",
+        '{"model": "m", "results": {"samples": [{"id": "a", "correct": 5, "total": 16}, {"id": "b", "correct": 0, '
+        '"total": 16}]}}',
+    ),
     "json by prompt": ("x.json", '{"a": {"correct": 5, "total": 16}, "b": {"correct": 0, "total": 16}}'),
-    "json by prompt under a key": ("x.json", '{"cfg": 1, "tasks": {"a": {"correct": 5, "total": 16}, "b": {"correct": 0, "total": 16}}}'),
+    "json by prompt under a key": (
+        "x.json",
+        '{"cfg": 1, "tasks": {"a": {"correct": 5, "total": 16}, "b": {"correct": 0, "total": 16}}}',
+    ),
     "json fractions by prompt": ("x.json", '{"a": "5/16", "b": "0/16"}'),
     "json of columns": ("x.json", '{"prompt_id": ["a", "b"], "correct": [5, 0], "total": [16, 16]}'),
     "json of pandas": ("x.json", '{"correct": {"a": 5, "b": 0}, "total": {"a": 16, "b": 16}}'),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -90,12 +106,27 @@ def _umlaut(text: str) -> str:
 
 
 RESPONSES: dict[str, tuple[str, str]] = {
-    "jsonl": ("x.jsonl", "".join(f'{{"task_id": "{p}", "passed": {str(r).lower()}}}\n' for p, r in zip("abab", (True, False, False, False), strict=True))),
+    "jsonl": (
+        "x.jsonl",
+        "".join(
+            f'{{"task_id": "{p}", "passed": {str(r).lower()}}}\n'
+            for p, r in zip("abab", (True, False, False, False), strict=True)
+        ),
+    ),
     "csv": ("x.csv", "problem_id,is_correct\na,True\nb,False\na,False\nb,False\n"),
-    "reward": ("x.jsonl", "".join(f'{{"_ng_task_index": "{p}", "reward": {r}}}\n' for p, r in zip("abab", (1.0, -1.0, -1.0, -1.0), strict=True))),
+    "reward": (
+        "x.jsonl",
+        "".join(
+            f'{{"_ng_task_index": "{p}", "reward": {r}}}\n'
+            for p, r in zip("abab", (1.0, -1.0, -1.0, -1.0), strict=True)
+        ),
+    ),
     "id of each row beside": ("x.csv", "id,task_id,score\n1,a,1\n2,b,0\n3,a,0\n4,b,0\n"),
-    "json list": ("x.json", json.dumps([{"question": p, "score": r} for p, r in zip("abab", (1, 0, 0, 0), strict=True)])),
-}  # fmt: skip
+    "json list": (
+        "x.json",
+        json.dumps([{"question": p, "score": r} for p, r in zip("abab", (1, 0, 0, 0), strict=True)]),
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", RESPONSES)
@@ -161,10 +192,14 @@ def test_parquet_ids_as_bytes_and_lists(tmp_path: Path) -> None:
 
 
 def test_parquet_with_a_row_per_k_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    frame = pl.DataFrame([
-        {"problem_idx": prompt, "model": model, "k": k, "num_correct": 9 if prompt else 80, "num_samples": 128}
-        for prompt in range(2) for model in ("m1", "m2") for k in (1, 2, 4)
-    ])  # fmt: skip
+    frame = pl.DataFrame(
+        [
+            {"problem_idx": prompt, "model": model, "k": k, "num_correct": 9 if prompt else 80, "num_samples": 128}
+            for prompt in range(2)
+            for model in ("m1", "m2")
+            for k in (1, 2, 4)
+        ]
+    )
     frame.write_parquet(tmp_path / "x.parquet")
     with pytest.raises(InputError, match="--where model=m1"):
         read_rollouts(tmp_path / "x.parquet")

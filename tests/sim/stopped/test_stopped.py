@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import betaln
 
-from ada_bandit import Policy, Positive, Quota, Rounds
+from ada_bandit import Policy, Quota, Rounds
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Beta
 from sim.readers import read_rollouts
