@@ -337,7 +337,7 @@ class AdaptiveRolloutLoop(_AsyncRolloutLoop):
         key = self._ada_first + prompt.number if self._ada_key is None else prompt.row[self._ada_key]
         line = {
             "step": self.model_version,
-            "key": key,
+            "prompt_id": key,
             "rewards": [None if math.isnan(each.reward) else each.reward for each in pool],
             "correct": [None if math.isnan(each.reward) else flag for each, flag in zip(pool, right, strict=True)],
             "tokens": [each.tokens for each in pool],

@@ -11,7 +11,7 @@ POLICY=${POLICY:-reinforce-ada-balance}
 MODEL=${MODEL:-Qwen/Qwen2.5-Math-1.5B}
 TRAIN=${TRAIN:-data/train.parquet}
 VALIDATE=${VALIDATE:-data/validate.parquet}
-OUT=${OUT:-checkpoints/$(basename "$POLICY" .toml)}
+OUT=${OUT:-checkpoints/$(basename "$POLICY" .toml | tr -c 'a-zA-Z0-9._\n-' '_')}
 HERE=$(cd "$(dirname "$0")" && pwd)
 
 case "$GPUS" in
@@ -24,7 +24,7 @@ MAIN=verl.trainer.main_ppo
 
 # The first five lines switch the adapter on. With +ada.policy=grpo the same script is the baseline.
 python3 -m "$MAIN" \
-    +ada.policy="$POLICY" \
+    "+ada.policy=\"$POLICY\"" \
     +actor_rollout_ref.rollout.agent.agent_loop_manager_class=ada_bandit.adapters.verl.AdaptiveAgentLoopManager \
     trainer.v1.sampler.custom_sampler.path=pkg://ada_bandit.adapters.verl \
     trainer.v1.sampler.custom_sampler.name=AdaptiveReplayBuffer \

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
 from ada_bandit import Never, Policy, Positive, Quota, Rounds
+from ada_bandit.adapters._pool_log import PoolLog
 from ada_bandit.adapters.trl import AdaptiveGRPOTrainer
-from ada_bandit.adapters.trl.pool_log import PoolLog
+from ada_bandit.adapters.trl.pools import pool_lines
 from ada_bandit.allocator import UnscoredError
 from ada_bandit.errors import InputError
 from ada_bandit.policy import Blend
@@ -556,7 +557,9 @@ def test_a_resumed_run_replaces_what_it_writes_again(tmp_path: Path) -> None:
     log = PoolLog(file)
     one = np.ones(1)
     none = np.zeros(1, dtype=np.bool_)
-    log.write(1, ["b"], "grpo", np.zeros(1, dtype=np.int64), one, ~none, one.astype(np.int64), none, none)
+    first = np.zeros(1, dtype=np.int64)
+    log.write(list(pool_lines(1, ["b"], "grpo", first, one, ~none, one.astype(np.int64), none, none)))
+    assert log.replaced == 2
     assert [json.loads(line)["step"] for line in file.read_text(encoding="utf-8").splitlines()] == [0, 1]
     assert log.replaced == 2
 

@@ -179,7 +179,7 @@ def test_samples_are_those_of_an_allocator_with_the_same_rewards(
     monkeypatch.setattr(FakeLoop, "unscored", unscored)
     path = tmp_path / "pools.jsonl"
     groups = collect(Worker(policy=name, seed=7, pool_log=str(path)), 40)
-    pools = {line["prompt"]: line for line in lines(path)}
+    pools = {line["prompt_id"]: line for line in lines(path)}
     policy = Policy.preset(name, group_size=4)
     for number, samples in groups.items():
         rewards = pools[number]["rewards"]
@@ -245,7 +245,7 @@ def test_metrics_carry_the_pools(tmp_path: Path) -> None:
         assert values["ada/responses_total"] == len(rewards)
         assert values["ada/tokens_total"] == 2 * len(rewards) == sum(line["tokens"])
         assert values["ada/pool_reward"] == (pytest.approx(sum(rewards) / len(rewards)), 1.0)
-        assert line["prompt"] in {f"p{i}" for i in range(len(RATES))}
+        assert line["prompt_id"] in {f"p{i}" for i in range(len(RATES))}
         assert line["correct"] == [reward == 1 for reward in rewards]
 
 
@@ -257,9 +257,9 @@ def test_groups_without_signal_are_what_the_policy_says(tmp_path: Path, no_signa
     groups = collect(worker, 40)
     seen = set()
     for line in lines(path):
-        if line["prompt"] not in groups:
+        if line["prompt_id"] not in groups:
             continue
-        samples = groups[line["prompt"]]
+        samples = groups[line["prompt_id"]]
         mixed = len(set(line["correct"])) == 2
         seen.add(mixed)
         if mixed or no_signal != "leave_out":
@@ -300,8 +300,8 @@ def test_responses_without_a_score_are_drawn_again_where_the_budget_says_so(
         assert values["ada/replaced_total"] == len(rewards) - 4 == min(lost, 2)
         assert values["ada/unscored_total"] == lost
         assert values["ada/unscored_fraction"] == (lost, len(rewards))
-        if line["prompt"] in groups and lost < len(rewards):
-            assert len(groups[line["prompt"]]) == len(rewards) - lost == sum(line["kept"])
+        if line["prompt_id"] in groups and lost < len(rewards):
+            assert len(groups[line["prompt_id"]]) == len(rewards) - lost == sum(line["kept"])
     assert sizes == {4, 5, 6}
 
 
@@ -312,7 +312,7 @@ def test_a_prompt_of_a_blend_has_one_of_its_policies(tmp_path: Path) -> None:
     collect(Worker(policy=blend, seed=3, pool_log=str(path)), 40)
     sizes = set()
     for line in lines(path):
-        allocator = Allocator(blend, 1, fold_seed(3, line["prompt"]))
+        allocator = Allocator(blend, 1, fold_seed(3, line["prompt_id"]))
         while request := allocator.ask():
             allocator.tell(request.ids, [line["rewards"][draw] for draw in request.draws])
         assert len(line["rewards"]) == allocator.metrics()["responses"]
@@ -383,7 +383,7 @@ def test_tools_and_environments_with_a_reward_of_their_own(tmp_path: Path) -> No
     path = tmp_path / "pools.jsonl"
     worker = ToolWorker(reward_funcs=[], environment_factory=Counter, pool_log=str(path))
     groups = collect(worker, 12)
-    pools = {line["prompt"]: line for line in lines(path)}
+    pools = {line["prompt_id"]: line for line in lines(path)}
     policy = Policy.preset("reinforce-ada-balance", group_size=4)
     assert {reward for line in pools.values() for reward in line["rewards"]} == {0.0, 1.0}
     for number, samples in groups.items():
@@ -491,7 +491,7 @@ def test_the_worker_runs_in_a_process_of_its_own(tmp_path: Path, monkeypatch: py
         queue_maxsize=64,
     )
     groups = collect(worker, 6)
-    pools = {line["prompt"]: line for line in lines(path)}
+    pools = {line["prompt_id"]: line for line in lines(path)}
     for number, samples in groups.items():
         allocator = Allocator(worker.policy, 1, fold_seed(3, number))
         while request := allocator.ask():

@@ -111,7 +111,7 @@ def read(manager: Any, found: Any, metrics: dict[str, Any], uids: list[str], ste
         for text in Path(manager.pool_log.path).read_text(encoding="utf-8").splitlines():
             line = json.loads(text)
             if line["step"] == step:
-                lines[line["prompt"]] = line
+                lines[line["prompt_id"]] = line
     return Step(list(found.keys), metrics, lines, rows, dict(manager.advantages), uids)
 
 

@@ -49,6 +49,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.data_utils import is_conversational
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
+from ada_bandit.adapters._pool_log import FILE_NAME, PoolLog
 from ada_bandit.adapters.trl.options import (
     check_group,
     check_options,
@@ -61,7 +62,7 @@ from ada_bandit.adapters.trl.options import (
     explain_short_pools,
     is_plain,
 )
-from ada_bandit.adapters.trl.pool_log import FILE_NAME, PoolLog, prompt_id
+from ada_bandit.adapters.trl.pools import pool_lines, prompt_id
 from ada_bandit.adapters.trl.step import (
     Response,
     Round,
@@ -143,7 +144,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
     memory_key
         Column of the dataset that names a prompt, strings or whole numbers; needed with a memory.
     pool_log
-        Whether the pools are written to ``{output_dir}/ada_pools.jsonl`` (`ada_bandit.adapters.trl.pool_log`).
+        Whether the pools are written to ``{output_dir}/ada_pools.jsonl`` (docs/adapters.md).
     rows_at_once
         Rows that transformers generates, and a reward model scores, in one call; as many as this
         rank has in a batch of plain GRPO unless given. More is faster and takes more memory.
@@ -770,7 +771,7 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
 
     def _ada_write(self, step: Step, every: Round, groups: Groups) -> None:
         log = cast("PoolLog", self._ada_log)
-        log.write(
+        lines = pool_lines(
             self.state.global_step,
             step.names,
             self.policy.label,
@@ -781,8 +782,9 @@ class AdaptiveGRPOTrainer(GRPOTrainer):
             every.truncated,
             np.isin(every.ids, groups.ids[groups.mask]),
         )
+        log.write(list(lines))
         if log.replaced:
-            msg = f"{log.file}: {log.replaced} lines of an earlier run, from step {self.state.global_step} on, replaced"
+            msg = f"{log.path}: {log.replaced} lines of an earlier run, from step {self.state.global_step} on, replaced"
             logger.info(msg)
             log.replaced = 0
 

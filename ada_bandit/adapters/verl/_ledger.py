@@ -1,8 +1,8 @@
 """Who tells a prompt how many responses to draw: an allocator of its own, or one of the whole batch.
 
 A worker asks its `Course`. Where prompts decide on their own, the course is an `Allocator` of one
-prompt in the worker's process. Where they share a budget, or what earlier steps taught, it speaks with the `Ledger`,
-an actor that holds the allocator of the batch.
+prompt in the worker's process. Where they share a budget, or what earlier steps taught, it speaks
+with the `Ledger`, an actor that holds the allocator of the batch.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class OwnCourse:
 
     def __init__(self, policy: AnyPolicy, seed: int) -> None:
         self._allocator = Allocator(policy, 1, seed)
+        self._ids: dict[int, int] = {}
+        """Of the present round, by draw."""
 
     async def begin(self) -> tuple[list[int], dict[int, Any]]:
         return self._next(), {}
@@ -62,12 +64,13 @@ class OwnCourse:
         correct: list[float] | None,
         responses: list[Any],  # noqa: ARG002 - they stay with the worker
     ) -> list[int]:
-        # With one prompt, a response's id is its number in the pool.
-        self._allocator.tell(draws, rewards, correct)
+        self._allocator.tell([self._ids[draw] for draw in draws], rewards, correct)
         return self._next()
 
     def _next(self) -> list[int]:
-        return [int(draw) for draw in self._allocator.ask().draws]
+        request = self._allocator.ask()
+        self._ids = dict(zip(request.draws.tolist(), request.ids.tolist(), strict=True))
+        return list(self._ids)
 
     async def group(self) -> Group:
         return group_of(self._allocator, self._allocator.groups(), 0, self._allocator.metrics())

@@ -40,7 +40,7 @@ class Record(TypedDict):
     """A prompt's pool, every list by draw, and its group."""
 
     step: int
-    key: str | int
+    prompt_id: str | int
     policy: str
     rewards: list[float | None]
     """None without a score."""

@@ -246,7 +246,7 @@ class AdaptiveAgentLoopWorker(AgentLoopWorker):
         await asyncio.gather(*(self._ada_put(passed, draw, pool[draw]) for draw in here))
         return Record(
             step=place.step,
-            key=place.key,
+            prompt_id=place.key,
             policy=self._ada_policy.label,
             rewards=[None if math.isnan(response.reward) else response.reward for response in pool],
             correct=[self._ada_correct(response) for response in pool],
