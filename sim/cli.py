@@ -19,6 +19,7 @@ _STUDIES = (
     "empirical_bayes",
     "replay",
     "learn",
+    "log",
 )
 
 app = lazy_app(

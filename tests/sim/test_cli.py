@@ -90,6 +90,7 @@ def test_runs_as_a_module() -> None:
         "empirical-bayes",
         "replay",
         "learn",
+        "log",
     ],
 )
 def test_help_of_commands(command: str) -> None:
