@@ -11,7 +11,7 @@ from typing import Any
 from ada_bandit.errors import InputError
 from sim.readers.batches import Batch, Table, in_batches
 from sim.readers.streams import FREE_GROWTH, LARGEST_WHOLE, MOST_GROWTH, named, shown
-from sim.readers.values import parse_json
+from sim.readers.values import Place, parse_json
 
 __all__ = ["eval_archive", "torch_file"]
 
@@ -46,15 +46,15 @@ def eval_archive(path: Path) -> Table:
             for number, name in enumerate(names, start=1):
                 place = f"in {shown(name)} of {named(path)}"
                 row = parse_json(_member(archive, name, place, other), place)
-                yield Batch(
-                    None,
-                    [_slim(row)] if isinstance(row, dict) else [],
-                    lambda _, place=place: place,
-                    number / len(names),
-                )  # type: ignore[misc]
+                rows = [_slim(row)] if isinstance(row, dict) else []
+                yield Batch(None, rows, _always(place), number / len(names))
 
     head = [row for batch, _ in zip(read(None), range(20), strict=False) for row in batch.rows or []]
     return Table(path, "an archive of inspect", head, read)
+
+
+def _always(place: str) -> Place:
+    return lambda _: place
 
 
 def _member(archive: zipfile.ZipFile, name: str, place: str, other: str) -> bytes:

@@ -118,23 +118,19 @@ class Collector:
         roles, place = self.roles, batch.place
         if roles.prompt is None:
             code = np.arange(self.rows, self.rows + size)
-            for at in range(size):
-                self.keys._texts[str(self.rows + at + 1)] = self.rows + at  # noqa: SLF001 - rows are their own names
+            for row in range(self.rows, self.rows + size):
+                self.keys._texts[str(row + 1)] = row  # noqa: SLF001 - rows are their own names
         else:
             code = self.keys.codes(batch.column(roles.prompt), place)
         self.rows += size
-        at = np.full(size, math.nan if step is None else float(step))
+        at: FloatArray = np.full(size, math.nan if step is None else float(step))
         if roles.step is not None:
             at = numbers(batch.column(roles.step), "the step", place)
-            if (at != np.floor(at)).any() and not np.isnan(at).all():
-                row = (
-                    int(np.argmax(~np.isnan(at) & (at != np.floor(at))))
-                    if (~np.isnan(at) & (at != np.floor(at))).any()
-                    else None
-                )
-                if row is not None:
-                    msg = f"a step must be a whole number; got {at[row]:g} {place(row)}"
-                    raise InputError(msg)
+            broken = ~np.isnan(at) & (at != np.floor(at))
+            if broken.any():
+                row = int(np.argmax(broken))
+                msg = f"a step must be a whole number; got {at[row]:g} {place(row)}"
+                raise InputError(msg)
             if step is not None:
                 at = np.where(np.isnan(at), float(step), at)
         for name, (factor, codes, prompts) in self.splits.items():
@@ -277,7 +273,7 @@ class Collector:
         if not isinstance(values, list):
             import polars as pl
 
-            if isinstance(values.dtype, pl.List) and values.dtype.inner.is_numeric() and not values.null_count():  # type: ignore[union-attr]
+            if isinstance(values.dtype, pl.List) and values.dtype.inner.is_numeric() and not values.null_count():
                 lengths = np.asarray(values.list.len().to_numpy(), dtype=np.int64)
                 members = values.filter(values.list.len() > 0).explode().cast(pl.Float64)
                 flat = np.asarray(members.fill_null(math.nan).to_numpy(), dtype=np.float64)
@@ -290,19 +286,19 @@ class Collector:
                 msg = f"{shown(name)} must be a list of numbers; got {shown(values[at])} {place(int(at))}"
                 raise InputError(msg)
         lengths = np.array([0 if found is None else len(found) for found in lists], dtype=np.int64)
-        members = list(itertools.chain.from_iterable(found for found in lists if found))
+        entries = list(itertools.chain.from_iterable(found for found in lists if found))
         owner = np.repeat(np.arange(lengths.size), lengths)
-        wrong = next((at for at, member in enumerate(members) if is_list(member)), None)
+        wrong = next((at for at, member in enumerate(entries) if is_list(member)), None)
         if wrong is not None:
             msg = (
-                f"every value of {shown(name)} must be a number, not a list; got {shown(members[wrong])} "
+                f"every value of {shown(name)} must be a number, not a list; got {shown(entries[wrong])} "
                 f"{place(int(owner[wrong]))}"
             )
             raise InputError(msg)
         return (
             lengths,
             missing,
-            numbers(members, f"every value of {shown(name)}", lambda at: place(int(owner[at])), comma=self.comma),
+            numbers(entries, f"every value of {shown(name)}", lambda at: place(int(owner[at])), comma=self.comma),
         )
 
     @staticmethod

@@ -191,7 +191,8 @@ def _weighted(rewards: Any) -> float | None:
 
 
 def _prime(row: Row, path: Path) -> Iterator[Row]:
-    task = row.get("task") if isinstance(row.get("task"), dict) else {}
+    found = row.get("task")
+    task = found if isinstance(found, dict) else {}
     key = next((task[name] for name in ("key", "hash", "data") if task.get(name) not in {None, ""}), None) if all(
         not isinstance(task.get(name), (dict, list)) for name in ("key", "hash")
     ) else None  # fmt: skip
@@ -450,7 +451,10 @@ FORMATS = (
     ),
     Format("TRL", (_keys("step", "prompt", "completion", "advantage"),), roles=_trl, selection=Selection.trained),
     Format("prime-rl", (_keys("traces", "task"),), unfold=_prime),
-    Format("verifiers", (_keys("example_id", "reward", "completion"), _keys("example_id", "reward", "stop_condition")), roles=_verifiers),
+    Format(
+        "verifiers", (_keys("example_id", "reward", "completion"), _keys("example_id", "reward", "stop_condition")),
+        roles=_verifiers,
+    ),
     Format(
         "NeMo-RL", (_keys("rewards", "input_lengths", "idx"), _keys("rewards", "token_ids", "sample_loss_mask")),
         unfold=_nemo, selection=Selection.trained,
@@ -460,9 +464,18 @@ FORMATS = (
     Format("SkyRL", (_keys("input_prompt", "output_response", "score"),), unfold=_skyrl),
     Format("AReaL", (_keys("task_id", "sample_idx", "seqlen", "reward"),), unfold=_areal),
     Format("ART", (_keys("group_index", "reward", "messages"),), unfold=_art),
-    Format("rLLM", (_keys("episode_id", "trajectories"), _keys("task_hash", "trajectories")), unfold=_rllm, record=True),
-    Format("open-instruct", (_keys("prompt_idx", "response_tokens", "reward"), _keys("prompt_idx", "sample_idx", "reward", "finish_reason")),
-           unfold=_open_instruct, selection=Selection.trained),
+    Format(
+        "rLLM", (_keys("episode_id", "trajectories"), _keys("task_hash", "trajectories")),
+        unfold=_rllm, record=True,
+    ),
+    Format(
+        "open-instruct",
+        (
+            _keys("prompt_idx", "response_tokens", "reward"),
+            _keys("prompt_idx", "sample_idx", "reward", "finish_reason"),
+        ),
+        unfold=_open_instruct, selection=Selection.trained,
+    ),
     Format("inspect", (_keys("samples", "eval"), _keys("epoch", "scores", "id")), unfold=_inspect, record=True),
     Format("lm-eval", (_keys("doc_id", "filtered_resps"), _keys("doc_id", "resps")), unfold=_lm_eval,
            note="lm-eval keeps one score a prompt"),

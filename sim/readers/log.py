@@ -96,7 +96,10 @@ class RolloutLog:
 
     @cached_property
     def first(self) -> tuple[IntArray, IntArray] | None:
-        """`[pool]` Correct and scored among the first m responses, m the scored ones of the smallest pool; None without order."""
+        """`[pool]` Correct and scored among the first m responses, m the scored ones of the smallest pool.
+
+        None without order.
+        """
         if self.right is None or self.rewards is None or not self.lengths.size:
             return None
         return self.first_of(int(self.scored.min()))

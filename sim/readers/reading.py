@@ -457,7 +457,7 @@ def _classes(
         threshold = choose(taken.distinct)
         unsure = "" if threshold.certain else "; --threshold sets another"
         notes.append(f"a reward above {threshold.value:g} is correct: {threshold.reason}{unsure}")
-    return threshold, np.asarray(rewards > threshold.value)
+    return threshold, np.asarray(rewards > (math.nan if threshold.value is None else threshold.value))
 
 
 def _check_declared(
@@ -503,7 +503,7 @@ def _mean_by_pool(owner: IntArray, values: Any, pools: int) -> FloatArray:
     known = ~np.isnan(values)
     count = np.bincount(owner[known], minlength=pools)
     total = np.bincount(owner[known], weights=values[known], minlength=pools)
-    return np.divide(total, count, out=np.full(pools, math.nan), where=count > 0)
+    return np.asarray(np.divide(total, count, out=np.full(pools, math.nan), where=count > 0))
 
 
 def _check_splits(taken: Collector, options: ReadOptions, keys: tuple[str, ...], label: str) -> None:

@@ -153,13 +153,14 @@ class TextStream:
     def _pieces(self, piece: int) -> Iterator[tuple[bytes, int]]:
         with self.path.open("rb") as raw, _unpacked(self.path, raw) as unpacked:
             grown = 0
+            broken: tuple[type[BaseException], ...] = (OSError, zlib.error, *_zstd_errors())
             while True:
                 try:
                     data = unpacked.read(piece)
                 except EOFError:
                     self.notes.append(f"{named(self.path)} ends in the middle of its compression; the rest is used")
                     return
-                except (OSError, zlib.error, *_zstd_errors()) as error:
+                except broken as error:
                     msg = (
                         f"{named(self.path)} can't be unpacked: {shown(str(error))}. Is its ending right, and the "
                         "file complete?"
@@ -240,7 +241,7 @@ def _zstandard() -> Any:
     return zstandard
 
 
-def _zstd_errors() -> tuple[type[Exception], ...]:
+def _zstd_errors() -> tuple[type[BaseException], ...]:
     zstandard = _zstandard()
     return () if zstandard is None else (zstandard.ZstdError,)
 

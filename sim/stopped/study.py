@@ -128,8 +128,8 @@ class Study:
             notes.append(
                 "the rows were kept of larger pools; the law is that under which the stated policy keeps such groups"
                 if stopped_by
-                else "the rows were kept of larger pools, by a policy that isn't stated (--stopped-by): what is said here "
-                "describes the kept rows and not the prompts"
+                else "the rows were kept of larger pools, by a policy that isn't stated (--stopped-by): what is said "
+                "here describes the kept rows and not the prompts"
             )
         elif selection is Selection.signal:
             stopping = Stopping(StoppingKind.plain, None, stated=False, evidence=())

@@ -177,7 +177,7 @@ def nemo_rl(folder: Path) -> Path:
 
 def skyrl(folder: Path) -> Path:
     for step in RIGHT:
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "input_prompt": text(prompt),
                 "output_response": "so",
@@ -216,7 +216,7 @@ def areal(folder: Path) -> Path:
 
 
 def tinker(folder: Path) -> Path:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "schema_version": 1,
             "split": split,

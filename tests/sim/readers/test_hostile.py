@@ -79,13 +79,13 @@ def test_an_integer_of_thousands_of_digits(key: str, far: int, tmp_path: Path) -
 def test_json_nested_without_end(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nested too deep"):
         read(tmp_path, '{"prompt_id": "a", "reward": ' + "[" * 100_000 + "]" * 100_000 + "}\n", name)
-    with pytest.raises(InputError, match="nested too deep|every line must be an object|every entry must be an object"):
+    with pytest.raises(InputError, match=r"nested too deep|every line must be an object|every entry must be an object"):
         read(tmp_path, "[" * 100_000 + "]" * 100_000, name)
 
 
 @pytest.mark.parametrize("text", ["1e999", "-Infinity", "Infinity"])
 def test_rewards_are_finite(text: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="must be finite.*got '-?inf' on line 2"):
+    with pytest.raises(InputError, match=r"must be finite.*got '-?inf' on line 2"):
         read(tmp_path, f'{{"prompt_id": "a", "reward": 1}}\n{{"prompt_id": "a", "reward": {text}}}\n')
 
 
@@ -131,6 +131,14 @@ def test_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(streams, "PIECE", 1 << 14)
     with pytest.raises(InputError, match="is longer than"):
         read(tmp_path, gzip.compress(b"a,b,c\n" + b"0" * (1 << 20)), "x.csv.gz")
+
+
+def test_zstandard_has_to_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(
+        InputError, match=r"needs the package zstandard: pip install zstandard, or .* zstd -d x.csv.zst"
+    ):
+        read(tmp_path, b"\x28\xb5\x2f\xfd", "x.csv.zst")
 
 
 def test_what_is_no_compression(tmp_path: Path) -> None:
@@ -218,7 +226,7 @@ def test_missing_files(tmp_path: Path) -> None:
         read_rollouts(tmp_path / "rolouts.jsonl")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.md").write_text("x")
-    with pytest.raises(InputError, match="holds no file of rollouts, only .md"):
+    with pytest.raises(InputError, match=r"holds no file of rollouts, only .md"):
         read_rollouts(tmp_path / "empty")
 
 
@@ -292,7 +300,7 @@ def test_threshold_from_the_values(
 
 
 def test_one_reward_that_may_be_either(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="every reward is 3.*--threshold 2.5"):
+    with pytest.raises(InputError, match=r"every reward is 3.*--threshold 2.5"):
         read(tmp_path, '{"prompt_id": "a", "rewards": [3, 3]}\n')
     assert read(tmp_path, '{"prompt_id": "a", "rewards": [3, 3]}\n', threshold=3).correct[0] == 0
 
@@ -302,13 +310,13 @@ def test_a_threshold_that_disagrees_is_refused(tmp_path: Path) -> None:
     log.agreeing_with(2.5, "grpo")
     log.agreeing_with(2.9, "grpo")
     with pytest.raises(
-        InputError, match="grpo takes a reward above 0.5 for correct.*3 responses, such as one with reward 2"
+        InputError, match=r"grpo takes a reward above 0.5 for correct.*3 responses, such as one with reward 2"
     ):
         log.agreeing_with(0.5, "grpo")
 
 
 def test_a_threshold_for_counts_means_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="threshold of 0.7 is for rewards, and these rows hold counts"):
+    with pytest.raises(InputError, match=r"threshold of 0.7 is for rewards, and these rows hold counts"):
         read(tmp_path, "prompt_id,correct,total\na,1,4\n", "x.csv", threshold=0.7)
 
 
@@ -359,7 +367,8 @@ def test_a_million_rows_in_time_and_memory(tmp_path: Path) -> None:
     with path.open("w") as out:
         for number in range(1_000_000):
             out.write(
-                f'{{"prompt_id": "p{number * 7919 % 60000}", "reward": {number % 3 // 2}.0, "output": "{"so " * 20}"}}\n'
+                f'{{"prompt_id": "p{number * 7919 % 60000}", "reward": {number % 3 // 2}.0, '
+                f'"output": "{"so " * 20}"}}\n'
             )
     code = (
         "import sys, time, resource\nfrom sim.readers import read_rollouts\nstart = time.perf_counter()\n"

@@ -58,8 +58,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "json array": ("x.json", '[{"task": "a", "correct": 5, "total": 16},\n {"task": "b", "correct": 0, "total": 16}]'),
     "json under a key": (
         "x.json",
-        '{"model": "m", "results": {"samples": [{"id": "a", "correct": 5, "total": 16}, {"id": "b", "correct": 0, '
-        '"total": 16}]}}',
+        (
+            '{"model": "m", "results": {"samples": ['
+            '{"id": "a", "correct": 5, "total": 16}, {"id": "b", "correct": 0, "total": 16}]}}'
+        ),
     ),
     "json by prompt": ("x.json", '{"a": {"correct": 5, "total": 16}, "b": {"correct": 0, "total": 16}}'),
     "json by prompt under a key": (
@@ -140,7 +142,10 @@ def test_one_row_per_response_not_adjacent(kind: str, tmp_path: Path) -> None:
 LISTS: dict[str, str] = {
     "booleans": '{"name": "a", "correctness": [true, false]}\n{"name": "b", "correctness": [false, false]}\n',
     "score": '{"id": 1, "question": "a", "score": [1, 0]}\n{"id": 2, "question": "b", "score": [0.0, 0]}\n',
-    "nested": '{"id": "a", "completions": [{"t": "", "score": 1}, {"score": 0}]}\n{"id": "b", "completions": [{"score": 0}, {"score": 0}]}\n',
+    "nested": (
+        '{"id": "a", "completions": [{"t": "", "score": 1}, {"score": 0}]}\n'
+        '{"id": "b", "completions": [{"score": 0}, {"score": 0}]}\n'
+    ),
     "correct as list": '{"id": "a", "correct": [1, 0]}\n{"id": "b", "correct": [0, 0]}\n',
 }
 
@@ -217,7 +222,7 @@ def test_repeated_counts_are_never_added_in_silence(tmp_path: Path) -> None:
         read(tmp_path, "x.csv", text)
     assert counts(read(tmp_path, "x.csv", text, where=("k=1",))) == {"a": (5, 128)}
     shards = "prompt_id,correct,total\na,5,128\na,2,64\n"
-    with pytest.raises(InputError, match="nothing tells the rows apart.*--add-repeated"):
+    with pytest.raises(InputError, match=r"nothing tells the rows apart.*--add-repeated"):
         read(tmp_path, "x.csv", shards)
     assert counts(read(tmp_path, "x.csv", shards, add_repeated=True)) == {"a": (7, 192)}
 
@@ -243,7 +248,7 @@ def test_total_as_a_number(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--total 16"):
         read(tmp_path, "x.csv", text)
     assert counts(read(tmp_path, "x.csv", text, total="16")) == AB
-    with pytest.raises(InputError, match="0.3125 is no whole number of 10 responses"):
+    with pytest.raises(InputError, match=r"0.3125 is no whole number of 10 responses"):
         read(tmp_path, "x.csv", text, total="10")
     with pytest.raises(InputError, match="--total 16"):
         read(tmp_path, "x.csv", "id,correct\na,5\nb,0\n")

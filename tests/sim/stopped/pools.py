@@ -1,4 +1,4 @@
-"""Pools that a policy stopped, simulated without the library's allocator: prompts drawn until the draws table says 0."""
+"""Pools that a policy stopped, without the library's allocator: prompts drawn until the draws table says 0."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_responses_without_score_and_pools_without_any() -> None:
 
 
 def test_mixtures_and_not_posterior_means() -> None:
-    """Two prompts in three never succeed, one succeeds half of the time: four responses see a share of 7/24 with signal.
+    """Two prompts in three never succeed, one half of the time: four responses see a share of 7/24 with signal.
 
     The signal at a posterior mean is far larger for a prompt that is either 0 or 1/2.
     """
@@ -221,7 +221,7 @@ def test_the_interval_of_a_mean_is_the_normal_one() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_coverage_of_two_hundred_logs(name: str) -> None:
-    """Of 95 % intervals of 200 logs, between 92 and 98 % hold the truth: what 190 successes of 0.95 come to within 2 sigma."""
+    """Of 95 % intervals of 200 logs, between 92 and 98 % hold the truth: 190 successes of 0.95, within 2 sigma."""
     hits = dict.fromkeys(("rule", "order", "law", "law 8", "mean", "law mean"), 0)
     for seed in range(200):
         rates, random = prompts(400, 1000 + seed)
