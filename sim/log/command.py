@@ -19,13 +19,12 @@ from ada_bandit.specs import read_policy
 from sim.log.figure import write_figures
 from sim.log.study import SIZES, LogReport, of_log, of_scalars
 from sim.readers import ReadOptions, read_rollouts
+from sim.stopped.pools import Interval
 from sim.stopped.scalars import law_of_scalars, parse_scalars
 from sim.stopped.study import Study
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from sim.stopped.pools import Interval
 
 __all__ = ["log"]
 

@@ -10,14 +10,13 @@ import numpy as np
 
 from ada_bandit.programs.figures import draw_figures, line_style
 from sim.log.study import LogReport
+from sim.stopped.pools import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from sim.stopped.pools import Interval
 
 __all__ = ["write_figures"]
 
