@@ -17,7 +17,7 @@ from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Beta, Grid, Law
 from ada_bandit.memory import default_grid, fit_prior
-from sim.stopped.pools import Interval, Pools, Resampling, percentile
+from sim.stopped.pools import Interval, Pools, Resampling, interval
 
 __all__ = ["LawFit", "Outcomes", "fit_beta", "fit_grid", "no_signal", "signal"]
 
@@ -67,7 +67,8 @@ class LawFit:
             Said of the estimate; what the law was fitted to, unless given.
         """
         found = np.asarray(values(self.rates) if callable(values) else values, dtype=np.float64)
-        return percentile(float(self.weights @ found), self.replicates @ found, how or self.how)
+        ends = float(found.min()), float(found.max())
+        return interval(float(self.weights @ found), self.replicates @ found, how or self.how, *ends)
 
     def signal(self, n: int) -> Interval:
         """Return the share of prompts of which n plain responses hold both classes."""

@@ -94,6 +94,8 @@ def fit_kept(pools: Pools, policy: Policy, resampling: Resampling, *, signal_onl
     InputError
         If the policy keeps groups at random, shares a budget, or can't have kept these groups.
     """
+    from scipy.special import comb
+
     if policy.group.random_split:
         msg = f"{policy.label} keeps a random subset of its pool, and its rows can't be traced back; use a log of whole pools"
         raise InputError(msg)
@@ -103,14 +105,16 @@ def fit_kept(pools: Pools, policy: Policy, resampling: Resampling, *, signal_onl
     if not draws.any():
         msg = f"{policy.label} shares its budget over prompts, so no table says how its pools end; use a log of whole pools"
         raise InputError(msg)
-    paths = reach(draws)
-    ends = (paths > 0) & (draws == 0)
+    chance = reach(draws)
+    ends = (chance > 0) & (draws == 0)
     end_pos, end_neg = np.nonzero(ends)
+    # Of all orders of a cell's responses, the share that the rule lets through.
+    paths = chance[ends] * comb(end_pos + end_neg, end_pos)
     keep_pos, keep_neg = policy.group.split(end_pos, end_neg, policy.n)
     code = keep_pos * (size + 1) + keep_neg
     every, outcome = np.unique(code, return_inverse=True)
     table = np.zeros((every.size, end_pos.size))
-    table[outcome, np.arange(end_pos.size)] = paths[ends]
+    table[outcome, np.arange(end_pos.size)] = paths
     mixed = ((every // (size + 1)) > 0) & ((every % (size + 1)) > 0)
     seen: BoolArray | None = mixed if signal_only else None
     place = np.searchsorted(every, pools.pos * (size + 1) + pools.neg)
