@@ -521,7 +521,7 @@ def _delimited(path: Path, text: bytes) -> Table:
 def _delimiter(lines: Sequence[str]) -> str | None:
     def score(mark: str) -> tuple[bool, int]:
         counts = [len(row) - 1 for row in csv.reader(lines, delimiter=mark)]
-        return len(set(counts)) == 1, counts[0]
+        return len(set(counts)) == 1, counts[0] if counts else 0
 
     found = max(_DELIMITERS, key=score)
     return found if score(found)[1] > 0 else None

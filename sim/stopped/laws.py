@@ -17,7 +17,7 @@ from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.fitting import default_grid, fit_prior
 from ada_bandit.laws import Beta, Grid, Law
-from sim.stopped.pools import Interval, Pools, Resampling, percentile
+from sim.stopped.pools import Interval, Pools, Resampling, interval
 
 __all__ = ["LawFit", "Outcomes", "fit_beta", "fit_grid", "no_signal", "signal"]
 
@@ -67,7 +67,8 @@ class LawFit:
             Said of the estimate; what the law was fitted to, unless given.
         """
         found = np.asarray(values(self.rates) if callable(values) else values, dtype=np.float64)
-        return percentile(float(self.weights @ found), self.replicates @ found, how or self.how)
+        ends = float(found.min()), float(found.max())
+        return interval(float(self.weights @ found), self.replicates @ found, how or self.how, *ends)
 
     def signal(self, n: int) -> Interval:
         """Return the share of prompts of which n plain responses hold both classes."""
@@ -138,7 +139,7 @@ def _maximised(likelihood: FloatArray, share: FloatArray, weights: FloatArray) -
         second = step(first)
         change, curve = first - weights, second - 2 * first + weights
         size = np.linalg.norm(curve, axis=1)
-        jump = np.maximum(np.linalg.norm(change, axis=1) / np.maximum(size, 1e-300), 1.0)[:, None]
+        jump = np.clip(np.linalg.norm(change, axis=1) / np.maximum(size, 1e-300), 1.0, 1e6)[:, None]
         leap = np.maximum(weights + 2 * jump * change + jump**2 * curve, 1e-300)
         leap = step(leap / leap.sum(axis=1, keepdims=True))
         better = value(leap) >= value(second)

@@ -34,11 +34,17 @@ class Interval:
         return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
 
-def percentile(value: float, replicates: FloatArray, how: str) -> Interval:
-    """Return an estimate with the middle 95 % of its bootstrap replicates."""
+def interval(value: float, replicates: FloatArray, how: str, low: float = -np.inf, high: float = np.inf) -> Interval:
+    """Return an estimate plus and minus 1.96 times the deviation of its bootstrap replicates, cut at what is possible.
+
+    Of the bootstrap's intervals this one holds best where a law is fitted: its replicates are skewed
+    away from the truth as much as the estimate is, so their percentiles lean to the wrong side.
+    """
     known = replicates[np.isfinite(replicates)]
-    low, high = np.quantile(known, (0.025, 0.975)) if known.size else (np.nan, np.nan)
-    return Interval(float(value), float(min(low, value)), float(max(high, value)), how)
+    if not known.size:
+        return Interval(float(value), np.nan, np.nan, how)
+    half = 1.96 * float(known.std())
+    return Interval(float(value), float(max(value - half, low)), float(min(value + half, high)), how)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,4 +192,5 @@ class Resampling:
         number = counts[:, finite].sum(axis=1)
         total = counts[:, finite] @ distinct[finite]
         means = np.divide(total, number, out=np.full(number.shape, np.nan), where=number > 0)
-        return percentile(float(values[known].mean()), means, how)
+        ends = distinct[finite].min(), distinct[finite].max()
+        return interval(float(values[known].mean()), means, how, *ends)

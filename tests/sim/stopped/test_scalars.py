@@ -81,7 +81,7 @@ def test_coverage_with_the_number_of_groups() -> None:
             ("signal 16", found.fit.signal(16)),
         ):
             hits[key] += interval.low <= truth[key] <= interval.high
-    assert {key: 184 <= count <= 196 for key, count in hits.items()} == dict.fromkeys(hits, True), hits
+    assert {key: 184 <= count <= 196 for key, count in hits.items()} == dict.fromkeys(hits, True), str(hits)
 
 
 @pytest.mark.parametrize(

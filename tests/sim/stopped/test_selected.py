@@ -149,8 +149,8 @@ def test_coverage_of_two_hundred_files(kind: str) -> None:
             pools = with_signal(1500, 8, 100 + seed)
             fit, mean, truth = fit_with_signal(pools, Resampling(pools, 200)), 1.2 / 3.7, exact_signal(4, 1.2, 2.5)
         else:
-            pools = kept(RULES["balance"], 800, 100 + seed)
+            pools = kept(RULES["balance"], 1500, 100 + seed)
             fit, mean, truth = fit_kept(pools, RULES["balance"], Resampling(pools, 200)), 0.2, exact_signal(4)
         hits["mean"] += fit.mean.low <= mean <= fit.mean.high
         hits["signal"] += fit.signal(4).low <= truth <= fit.signal(4).high
-    assert {key: 184 <= count <= 196 for key, count in hits.items()} == dict.fromkeys(hits, True), hits
+    assert {key: 184 <= count <= 196 for key, count in hits.items()} == dict.fromkeys(hits, True), str(hits)

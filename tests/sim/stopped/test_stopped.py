@@ -224,7 +224,7 @@ def test_coverage_of_two_hundred_logs(name: str) -> None:
     """Of 95 % intervals of 200 logs, between 92 and 98 % hold the truth: 190 successes of 0.95, within 2 sigma."""
     hits = dict.fromkeys(("rule", "order", "law", "law 8", "mean", "law mean"), 0)
     for seed in range(200):
-        rates, random = prompts(400, 1000 + seed)
+        rates, random = prompts(400, seed)
         pools = simulate(RULES[name], rates, random)
         study = Study.of(pools, RULES[name], replicates=200)
         unknown = Stopping(StoppingKind.unknown, None, stated=False, evidence=())
