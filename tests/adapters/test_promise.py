@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
-from ada_bandit import Never, Policy, Positive, Quota, Rounds
+from ada_bandit import EmpiricalBayes, Never, Policy, Positive, Quota, Rounds
 from ada_bandit.adapters._pool_log import PoolLog
 from ada_bandit.adapters.trl import AdaptiveGRPOTrainer
 from ada_bandit.adapters.trl.pools import pool_lines
@@ -480,14 +480,16 @@ def test_a_trainer_without_init_has_what_the_methods_look_at() -> None:
     assert trainer.correct_func is None
 
 
-def test_what_becomes_of_silent_groups_can_be_said_of_a_blend_and_not_of_a_learned_policy(tmp_path: Path) -> None:
+def test_what_becomes_of_silent_groups_can_be_said_of_blends_and_of_learned_policies(tmp_path: Path) -> None:
     low, high = (Policy(Positive(count), Rounds(4, 2), 4) for count in (1, 2))
     blend = Blend(low, high, weight=0.5)
     trainer = trained(tmp_path, blend, shaped, keywords={"no_signal": "leave_out"})
     assert tiny.logged(trainer, "ada/left_out") == [4, 4]
     assert trainer.policy.parts[1][1].no_signal == "leave_out"
-    with pytest.raises(InputError, match="EmpiricalBayes, which makes its own policies"):
-        trained(tmp_path, "empirical-bayes:max_samples=8", shaped, keywords={"no_signal": "keep"})
+    trainer = trained(tmp_path, "empirical-bayes:max_samples=8", shaped, keywords={"no_signal": "keep"})
+    assert trainer.policy.no_signal == "keep"
+    with pytest.raises(InputError, match="can't be told to a EmpiricalBayes that is made; make it with that"):
+        trained(tmp_path, EmpiricalBayes(max_samples=8), shaped, keywords={"no_signal": "keep"})
 
 
 def test_rewards_that_trl_normalises_one_by_one_are_left_to_trl_or_refused(tmp_path: Path) -> None:

@@ -227,9 +227,10 @@ def test_the_next_round_goes_before_new_prompts_and_versions_are_told() -> None:
     # One conversation of the next prompt may cut in at the end of a round; it waits with its prompt.
     assert max(running) <= 2
     spans = [values["ada/version_span_max"] for values in metrics_of(worker)]
-    assert spans[0] == 0
-    assert max(spans) == 1
-    assert {sample.model_version for sample in groups[0]} == {0}
+    # Only a prompt whose pool was open when the version changed has replies of both: prompt 1, and one that cut in.
+    assert set(spans) == {0, 1}
+    assert spans.count(1) <= 2
+    assert {sample.model_version for group in groups for sample in group} <= {0, 1}
     assert {sample.model_version for sample in groups[3]} == {1}
 
 

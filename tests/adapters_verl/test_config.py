@@ -47,7 +47,6 @@ def test_the_config_of_the_tests_is_accepted(folder: Path) -> None:
         (("actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",), "rows it pads with"),
         (('ada.policy="empirical-bayes:noise_ratio=5"',), "trainer.checkpoint_callback_class=ada_bandit"),
         (('ada.policy="empirical-bayes:noise_rato=5"',), "noise_ratio"),
-        (("ada.policy=empirical-bayes", "+ada.no_signal=keep"), "EmpiricalBayes, which makes its own policies"),
         (("algorithm.use_kl_in_reward=true",), "use_kl_loss=true"),
         (("algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=acc"), "no_signal=leave_out"),
     ],
