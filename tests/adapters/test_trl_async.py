@@ -230,7 +230,7 @@ def test_the_next_round_goes_before_new_prompts_and_versions_are_told() -> None:
     # Only a prompt whose pool was open when the version changed has replies of both: prompt 1, and one that cut in.
     assert set(spans) == {0, 1}
     assert spans.count(1) <= 2
-    assert {sample.model_version for group in groups for sample in group} <= {0, 1}
+    assert {sample.model_version for group in groups.values() for sample in group} <= {0, 1}
     assert {sample.model_version for sample in groups[3]} == {1}
 
 
