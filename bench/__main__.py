@@ -23,6 +23,7 @@ from ada_bandit.programs.machine import available_cores
 from ada_bandit.shared import greedy_counts
 from ada_bandit.uniforms import uniform_rows
 from bench.memory import update_memory
+from bench.readers import readers
 from sim.montecarlo import draw_pass_rates, simulate
 
 PROMPTS = 1_000_000
@@ -199,5 +200,6 @@ if __name__ == "__main__":
     allocator()
     optimum()
     shared()
+    readers()
     start_up()
     update_memory()

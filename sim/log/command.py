@@ -18,7 +18,7 @@ from ada_bandit.programs.results import Report, run_study
 from ada_bandit.specs import read_policy
 from sim.log.figure import write_figures
 from sim.log.study import SIZES, LogReport, of_log, of_scalars
-from sim.readers import ReadOptions, read_rollouts
+from sim.readers import ReadOptions, Selection, read_rollouts
 from sim.stopped.pools import Interval
 from sim.stopped.scalars import law_of_scalars, parse_scalars
 from sim.stopped.study import Study
@@ -82,6 +82,14 @@ def log(
             show_default=False,
         ),
     ] = None,
+    holds: Annotated[
+        Selection | None,
+        typer.Option(
+            help="Which of the drawn responses the log holds: all of them, rows that were trained on, groups with "
+            "signal alone, or rows kept of larger pools; recognised, so far as can be, unless given.",
+            show_default=False,
+        ),
+    ] = None,
     scalars: Annotated[
         str | None,
         typer.Option(
@@ -109,6 +117,7 @@ def log(
       python -m sim log runs/grpo/completions
       python -m sim log 'dump/*.jsonl' --group-size 8
       python -m sim log ada_pools.jsonl --stopped-by reinforce-ada-balance
+      python -m sim log kept_rows.jsonl --holds kept --stopped-by reinforce-ada-balance
       python -m sim log results.csv --prompt task --correct solved --total 16
       python -m sim log --scalars mean=0.41,zero_std=0.55,n=8
     """  # noqa: D301 - \b keeps the lines of the examples apart
@@ -125,7 +134,7 @@ def log(
             return of_scalars(text, law_of_scalars(parse_scalars(text), seed=seed), sizes)
         read = read_rollouts(path, options, _part(advance, _READING))
         advance(0, "estimating")
-        report = of_log(read, Study.of(read, rule, seed=seed), sizes, _part(advance, _STUDYING))
+        report = of_log(read, Study.of(read, rule, selection=holds, seed=seed), sizes, _part(advance, _STUDYING))
         if report.rollouts is not None:
             write_text(folder / "rollouts.jsonl", report.rollouts)
         return report

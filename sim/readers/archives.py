@@ -5,13 +5,14 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ada_bandit.errors import InputError
 from sim.readers.batches import Batch, Table, in_batches
 from sim.readers.streams import FREE_GROWTH, LARGEST_WHOLE, MOST_GROWTH, named, shown
-from sim.readers.values import Place, parse_json
+from sim.readers.values import parse_json
 
 __all__ = ["eval_archive", "torch_file"]
 
@@ -31,7 +32,7 @@ def eval_archive(path: Path) -> Table:
                 each for each in archive.namelist() if each.startswith("samples/") and each.endswith(".json")
             )
             size = sum(archive.getinfo(each).file_size for each in names)
-    except (zipfile.BadZipFile, OSError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, OSError) as error:
         msg = f"{named(path)} is no archive of inspect: {shown(str(error))}. {other}"
         raise InputError(msg) from error
     if size > FREE_GROWTH and size > MOST_GROWTH * path.stat().st_size:
@@ -47,14 +48,14 @@ def eval_archive(path: Path) -> Table:
                 place = f"in {shown(name)} of {named(path)}"
                 row = parse_json(_member(archive, name, place, other), place)
                 rows = [_slim(row)] if isinstance(row, dict) else []
-                yield Batch(None, rows, _always(place), number / len(names))
+                yield Batch(None, rows, partial(_always, place), number / len(names))
 
     head = [row for batch, _ in zip(read(None), range(20), strict=False) for row in batch.rows or []]
     return Table(path, "an archive of inspect", head, read)
 
 
-def _always(place: str) -> Place:
-    return lambda _: place
+def _always(place: str, row: int) -> str:  # noqa: ARG001 - a sample has one row
+    return place
 
 
 def _member(archive: zipfile.ZipFile, name: str, place: str, other: str) -> bytes:

@@ -215,7 +215,7 @@ def _last_marked(blocks: Iterator[Block]) -> Iterator[Block]:
     """Mark the last block that holds anything."""
     waiting: Block | None = None
     for block in blocks:
-        if waiting is not None and not block.data.strip():
+        if waiting is not None and (not block.data or block.data.isspace()):
             waiting = Block(waiting.data, waiting.first_line, last=block.last or waiting.last, done=block.done)
             continue
         if waiting is not None:
@@ -254,16 +254,17 @@ def _fast_lines(block: Block, wanted: Mapping[str, str]) -> pl.DataFrame | None:
     import polars as pl
 
     data = block.data
-    if b"\\ud" in data or b"\\uD" in data:
-        return None  # half a surrogate becomes another character there
     kinds = {"number": pl.Float64(), "truth": pl.Boolean(), "text": pl.String(), "numbers": pl.List(pl.Float64())}
     try:
         frame = pl.read_ndjson(io.BytesIO(data), schema={name: kinds[kind] for name, kind in wanted.items()})
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return None
-    for name in wanted:
+    for name, kind in wanted.items():
         # A key that stands twice in a line, or an escaped name, shows in the number of times that it is written.
         if frame[name].null_count() or data.count(json.dumps(name, ensure_ascii=False).encode()) != frame.height:
+            return None
+        # Half a surrogate becomes a zero there.
+        if kind == "text" and frame[name].str.contains("\0", literal=True).any():
             return None
     return frame
 
@@ -285,7 +286,7 @@ def _rows_place(path: Path, first: int) -> Place:
 
 
 def in_batches(path: Path, rows: Sequence[dict[str, Any]]) -> Iterator[Batch]:
-    """Give rows that were read as one piece in batches."""
+    """Give rows that are in memory in batches."""
     for start in range(0, len(rows), BATCH):
         part = list(rows[start : start + BATCH])
         yield Batch(None, part, _rows_place(path, start + 1), (start + len(part)) / len(rows))
@@ -499,6 +500,9 @@ def _is_rate(value: Any) -> bool:
 def _delimited(path: Path, text: bytes) -> Table:
     lines = [line for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
     data = [line for line in lines if not line.startswith("#")] or lines
+    if not data:
+        msg = f"{named(path)} holds blank lines alone; was it ever written?"
+        raise InputError(msg)
     delimiter = _delimiter(data[:20])
     if delimiter is None and len(data[0]) > 200:
         msg = f"{named(path)} is no table: its first line is {shown(data[0])}; {_KINDS}"
@@ -615,8 +619,7 @@ def _parquet(path: Path) -> Table:
         total = int(lazy.select(pl.len()).collect().item())
         head = lazy.head(SNIFFED).collect().to_dicts() if total else []
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        msg = f"{named(path)} can't be read as Parquet: {shown(str(error).partition(chr(10))[0], 120)}. Is it complete?"
-        raise InputError(msg) from error
+        raise _no_parquet(path, error) from error
     if total == 0 or total > _MOST_PARQUET_ROWS:
         what = "no rows" if total == 0 else f"{total:,} rows, more than any log has"
         msg = f"{named(path)} has {what}; its columns are {', '.join(map(shown, names)) or 'none'}"
@@ -625,10 +628,18 @@ def _parquet(path: Path) -> Table:
     def read(wanted: Mapping[str, str | None] | None) -> Iterator[Batch]:
         columns = [name for name in (wanted or names) if name in names]
         for start in range(0, total, BATCH):
-            frame = lazy.select(columns).slice(start, BATCH).collect()
+            try:
+                frame = lazy.select(columns).slice(start, BATCH).collect()
+            except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+                raise _no_parquet(path, error) from error
             yield Batch(frame, None, _rows_place(path, start + 1), min((start + BATCH) / total, 1.0))
 
     return Table(path, "Parquet", head, read, notes)
+
+
+def _no_parquet(path: Path, error: BaseException) -> InputError:
+    reason = str(error).partition("\n")[0]
+    return InputError(f"{named(path)} can't be read as Parquet: {shown(reason, 120)}. Is it complete?")
 
 
 def plain_kind(values: Sequence[Any]) -> str | None:

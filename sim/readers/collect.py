@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from sim.readers.batches import Batch
 from sim.readers.columns import Kind, Roles
 from sim.readers.streams import shown
 from sim.readers.threshold import Distinct
-from sim.readers.values import Column, Place, as_list, is_list, key_text, number, numbers, share, truths
+from sim.readers.values import Column, Place, as_list, is_list, is_missing, key_text, number, numbers, share, truths
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["Collector", "joined"]
 
@@ -38,6 +41,8 @@ class Factor:
     def __init__(self) -> None:
         self.known: dict[Any, int] = {}
         self._texts: dict[str, int] = {}
+        self._hashes = np.zeros(0, dtype=np.uint64)
+        self._hash_codes = np.zeros(0, dtype=np.int64)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -51,14 +56,33 @@ class Factor:
 
             plain = values.dtype == pl.String or values.dtype.is_integer()
             if plain and not values.null_count() and len(values) > 64:
-                texts = values.cast(pl.String)
-                every = texts.unique(maintain_order=True)
-                mapped = [self._code(text, place, 0) for text in every.to_list()]
-                return np.asarray(texts.replace_strict(every, mapped, return_dtype=pl.Int64).to_numpy())
+                return self._hashed(values.cast(pl.String), place)
             values = values.to_list()
         return np.fromiter(
             (self._code(value, place, at) for at, value in enumerate(values)), dtype=np.int64, count=len(values)
         )
+
+    def _hashed(self, values: pl.Series, place: Place) -> IntArray:
+        """Number texts by their hashes of 64 bits: a million prompts share one with chance 3e-8."""
+        hashes, first, inverse = np.unique(values.hash(0).to_numpy(), return_index=True, return_inverse=True)
+        at = np.minimum(np.searchsorted(self._hashes, hashes), max(self._hashes.size - 1, 0))
+        known = self._hashes[at] == hashes if self._hashes.size else np.zeros(hashes.size, dtype=np.bool_)
+        codes = self._hash_codes[at] if self._hashes.size else np.zeros(hashes.size, dtype=np.int64)
+        # New ones are numbered in the order in which they stand in the file.
+        new = np.nonzero(~known)[0]
+        new = new[np.argsort(first[new])]
+        for place_of, text in zip(new.tolist(), values[first[new]].to_list(), strict=True):
+            codes[place_of] = self._code(text, place, int(first[place_of]))
+        if new.size:
+            merged = np.concatenate([self._hashes, hashes[new]])
+            order = np.argsort(merged)
+            self._hashes = merged[order]
+            self._hash_codes = np.concatenate([self._hash_codes, codes[new]])[order]
+        return np.asarray(codes[inverse])
+
+    def number_rows(self, first: int, size: int) -> None:
+        """Take rows without names as prompts of their own, named by their numbers."""
+        self._texts.update((str(at + 1), at) for at in range(first, first + size))
 
     def _code(self, value: Any, place: Place, at: int) -> int:
         plain = type(value) is str or type(value) is int
@@ -116,23 +140,22 @@ class Collector:
         if not size:
             return
         roles, place = self.roles, batch.place
+        code: IntArray
         if roles.prompt is None:
             code = np.arange(self.rows, self.rows + size)
-            for row in range(self.rows, self.rows + size):
-                self.keys._texts[str(row + 1)] = row  # noqa: SLF001 - rows are their own names
+            self.keys.number_rows(self.rows, size)
         else:
             code = self.keys.codes(batch.column(roles.prompt), place)
         self.rows += size
         at: FloatArray = np.full(size, math.nan if step is None else float(step))
         if roles.step is not None:
-            at = numbers(batch.column(roles.step), "the step", place)
-            broken = ~np.isnan(at) & (at != np.floor(at))
+            named = numbers(batch.column(roles.step), "the step", place)
+            broken = ~np.isnan(named) & ((named != np.floor(named)) | (np.abs(named) > _LARGEST))
             if broken.any():
                 row = int(np.argmax(broken))
-                msg = f"a step must be a whole number; got {at[row]:g} {place(row)}"
+                msg = f"a step must be a whole number; got {named[row]:g} {place(row)}"
                 raise InputError(msg)
-            if step is not None:
-                at = np.where(np.isnan(at), float(step), at)
+            at = np.where(np.isnan(named), at, named)
         for name, (factor, codes, prompts) in self.splits.items():
             values = batch.column(name)
             texts = ["" if value is None else str(value) for value in values]
@@ -177,8 +200,8 @@ class Collector:
         if wrong.any():
             at = int(np.argmax(wrong))
             msg = (
-                f"correctness must be true or false, 0 or 1; got {right[at]:g} {place(at)}. Is it a reward? Then name "
-                "it "
+                f"correctness must be true or false, 0 or 1; got {right[at]:g} {place(at)}. Is it a reward? Then "
+                f"name it "
                 "by --reward, and --threshold says what is correct"
             )
             raise InputError(msg)
@@ -197,7 +220,7 @@ class Collector:
             if isinstance(value, str):
                 low = value.strip().lower()
                 return low in {"true", "1"} or any(word in low for word in _CUT)
-            return bool(value) and not (isinstance(value, (float, np.floating)) and math.isnan(value))
+            return bool(value) and not is_missing(value)
 
         return np.fromiter((cut(value) for value in values), dtype=np.bool_, count=len(values))
 
@@ -241,8 +264,8 @@ class Collector:
             if roles.declared is None:
                 at = int(np.argmax(missing))
                 msg = (
-                    f"there is no list of rewards {place(at)}, but in other rows; give every prompt one, or counts to "
-                    "all"
+                    f"there is no list of rewards {place(at)}, but in other rows; give every prompt one, or counts "
+                    f"to all"
                 )
                 raise InputError(msg)
             self._counts(batch.take(missing), code[missing], step[missing], *roles.declared)
@@ -278,27 +301,27 @@ class Collector:
                 members = values.filter(values.list.len() > 0).explode().cast(pl.Float64)
                 flat = np.asarray(members.fill_null(math.nan).to_numpy(), dtype=np.float64)
                 return lengths, np.zeros(lengths.size, dtype=np.bool_), self._finite(flat, lengths, place)
-            values = values.to_list()
-        lists = [as_list(value) for value in values]
+        given: list[Any] = values if isinstance(values, list) else values.to_list()
+        lists = [as_list(value) for value in given]
         missing = np.array([found is None for found in lists], dtype=np.bool_)
         for at in np.nonzero(missing)[0]:
-            if values[at] is not None and values[at] != "":
-                msg = f"{shown(name)} must be a list of numbers; got {shown(values[at])} {place(int(at))}"
+            if given[at] is not None and given[at] != "":
+                msg = f"{shown(name)} must be a list of numbers; got {shown(given[at])} {place(int(at))}"
                 raise InputError(msg)
         lengths = np.array([0 if found is None else len(found) for found in lists], dtype=np.int64)
-        entries = list(itertools.chain.from_iterable(found for found in lists if found))
+        every = list(itertools.chain.from_iterable(found for found in lists if found))
         owner = np.repeat(np.arange(lengths.size), lengths)
-        wrong = next((at for at, member in enumerate(entries) if is_list(member)), None)
+        wrong = next((at for at, member in enumerate(every) if is_list(member)), None)
         if wrong is not None:
             msg = (
-                f"every value of {shown(name)} must be a number, not a list; got {shown(entries[wrong])} "
+                f"every value of {shown(name)} must be a number, not a list; got {shown(every[wrong])} "
                 f"{place(int(owner[wrong]))}"
             )
             raise InputError(msg)
         return (
             lengths,
             missing,
-            numbers(entries, f"every value of {shown(name)}", lambda at: place(int(owner[at])), comma=self.comma),
+            numbers(every, f"every value of {shown(name)}", lambda at: place(int(owner[at])), comma=self.comma),
         )
 
     @staticmethod
@@ -393,11 +416,12 @@ class Collector:
                 at = int(np.argmax(np.isnan(said)))
                 msg = (
                     f"{shown(str(self.roles.correct))} holds rates such as {shown(column[at])}, but nothing says of "
-                    "how many "
+                    f"how many "
                     f"responses {place(at)}. Name the column, or give the number: --total 16"
                 )
                 raise InputError(msg)
             total = np.where(np.isnan(said), self._totals(batch, self.roles.total), said)
+        total = self._whole(total, "the number of responses", place, column).astype(np.float64)
         hits = rates * total
         counted = np.round(hits)
         # A rate that was rounded to some digits is off by at most half of the last one.
@@ -406,7 +430,7 @@ class Collector:
             at = int(np.argmax(off))
             msg = (
                 f"a rate of {rates[at]:g} is no whole number of {total[at]:g} responses {place(at)}. Is the total "
-                "right?"
+                f"right?"
             )
             raise InputError(msg)
         self._put_counts(batch, code, step, counted.astype(np.int64), total.astype(np.int64))
@@ -427,5 +451,5 @@ def _mean(value: Any) -> Any:
     listed = as_list(value)
     if listed is None:
         return value
-    known = [found for found in map(number, listed) if found is not None and not math.isnan(found)]
+    known = [found for found in map(number, listed) if found is not None and not is_missing(found)]
     return sum(known) / len(known) if known else None

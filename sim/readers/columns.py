@@ -286,7 +286,7 @@ def _what(
                 example = max((float(number(value) or 0) for value in values), default=0)
                 msg = (
                     f"{shown(correct)} holds {'counts' if whole(values) else 'rates'} such as {example:g}, but no "
-                    "column says "
+                    f"column says "
                     "of how many responses. Name it, or give the number: --total 16"
                 )
                 raise InputError(msg)

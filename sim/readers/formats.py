@@ -7,7 +7,6 @@ nested, it unfolds each row into flat ones with columns of our own names.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any
 from ada_bandit.errors import InputError
 from sim.readers.columns import Kind, Roles
 from sim.readers.streams import named, shown
-from sim.readers.values import as_list, follow, is_list, number
+from sim.readers.values import as_list, follow, is_list, is_missing, number
 
 __all__ = ["FLAT", "FORMATS", "Format", "Selection", "recognise", "step_of"]
 
@@ -143,8 +142,8 @@ def _trl(rows: Sequence[Row], notes: list[str]) -> Roles:
     rewards, correct = _reward_columns(rows, _TRL_OWN, notes)
     if not rewards:
         msg = (
-            f"these are completions of TRL without a column of rewards: {', '.join(map(shown, _columns(rows)))}. Name "
-            "it, "
+            f"these are completions of TRL without a column of rewards: {', '.join(map(shown, _columns(rows)))}. "
+            f"Name it, "
             "for example: --reward accuracy_reward"
         )
         raise InputError(msg)
@@ -166,7 +165,7 @@ def _swift(row: Row, path: Path) -> Iterator[Row]:
         yield {
             "prompt": each.get("prompt"),
             "reward": None
-            if any(value is None or math.isnan(value) for value in values)
+            if any(value is None or is_missing(value) for value in values)
             else sum(v for v in values if v is not None),
             "correct": each.get(correct) if correct else None,
             "step": each.get("step"),
@@ -184,18 +183,17 @@ def _weighted(rewards: Any) -> float | None:
     for part in rewards.values():
         score = number(part.get("score")) if isinstance(part, dict) else number(part)
         weight = number(part.get("weight", 1.0)) if isinstance(part, dict) else 1.0
-        if score is None or weight is None or math.isnan(score):
+        if score is None or weight is None or is_missing(score):
             return None
-        total += score * (1.0 if math.isnan(weight) else weight)
+        total += score * (1.0 if is_missing(weight) else weight)
     return total
 
 
 def _prime(row: Row, path: Path) -> Iterator[Row]:
-    found = row.get("task")
-    task = found if isinstance(found, dict) else {}
-    key = next((task[name] for name in ("key", "hash", "data") if task.get(name) not in {None, ""}), None) if all(
-        not isinstance(task.get(name), (dict, list)) for name in ("key", "hash")
-    ) else None  # fmt: skip
+    task: Any = row.get("task")
+    task = task if isinstance(task, dict) else {}
+    named = (task.get(name) for name in ("key", "hash"))
+    key = next((value for value in named if value is not None and value != ""), None)
     key = task.get("data") if key is None else key
     key = follow(row, "group.id") if key is None else key
     traces = [trace for trace in row.get("traces") or [] if isinstance(trace, dict)]
@@ -246,7 +244,8 @@ def _only(value: Any) -> Any:
 
 
 def _nemo(row: Row, path: Path) -> Iterator[Row]:
-    tokens, mask = row.get("token_ids"), row.get("token_loss_mask")
+    tokens: Any = row.get("token_ids")
+    mask: Any = row.get("token_loss_mask")
     while is_list(tokens) and len(tokens) == 1 and is_list(tokens[0]):
         tokens, mask = tokens[0], _only(mask) if not is_list(mask) else mask[0]
     key, length = None, None
@@ -269,7 +268,7 @@ def _tinker(row: Row, _path: Path) -> Iterator[Row]:
     if str(row.get("split") or "train").startswith("train"):
         steps = [step for step in row.get("steps") or [] if isinstance(step, dict)]
         lengths = [number(step.get("ac_len")) for step in steps]
-        known = bool(lengths) and all(length is not None and not math.isnan(length) for length in lengths)
+        known = bool(lengths) and all(length is not None and not is_missing(length) for length in lengths)
         step = row.get("iteration")
         yield {
             "prompt": f"{step}/{row.get('group_idx')}",
@@ -335,7 +334,7 @@ def _art(row: Row, path: Path) -> Iterator[Row]:
 def _rllm(row: Row, path: Path) -> Iterator[Row]:
     trajectories = [part for part in row.get("trajectories") or [] if isinstance(part, dict)]
     rewards = [number(part.get("reward")) for part in trajectories]
-    scored = [reward for reward in rewards if reward is not None and not math.isnan(reward)]
+    scored = [reward for reward in rewards if reward is not None and not is_missing(reward)]
     step = row.get("training_step")
     reason = str(row.get("termination_reason") or "")
     correct = row.get("is_correct")
@@ -351,7 +350,9 @@ def _rllm(row: Row, path: Path) -> Iterator[Row]:
 
 
 def _open_instruct(row: Row, _path: Path) -> Iterator[Row]:
-    tokens, asked, step = row.get("response_tokens"), row.get("prompt_tokens"), row.get("step")
+    tokens: Any = row.get("response_tokens")
+    asked: Any = row.get("prompt_tokens")
+    step = row.get("step")
     yield {
         "prompt": "tokens " + " ".join(map(str, asked)) if is_list(asked) else f"{step}/{row.get('prompt_idx')}",
         "reward": row.get("reward"),
@@ -367,7 +368,7 @@ _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 
 def _inspect(row: Row, _path: Path) -> Iterator[Row]:
-    samples = row.get("samples")
+    samples: Any = row.get("samples")
     for sample in samples if is_list(samples) else [row]:
         if not isinstance(sample, dict):
             continue
@@ -398,7 +399,7 @@ def _lm_eval(row: Row, path: Path) -> Iterator[Row]:
     if is_list(repeats) and repeats and is_list(repeats[0]) and len(repeats[0]) > 1:
         msg = (
             f"{named(path)} holds {len(repeats[0])} responses a prompt of lm-eval, but one score for all of them. "
-            "Score "
+            f"Score "
             'them one by one, and write for each prompt {"prompt_id": "a", "rewards": [0, 1]}'
         )
         raise InputError(msg)
@@ -442,31 +443,42 @@ def _keys(*names: str) -> frozenset[str]:
 
 FORMATS = (
     Format(
-        "verl", (_keys("input", "output", "score", "step"), _keys("input", "output", "score", "gts")),
-        roles=_verl, selection=Selection.trained,
+        "verl",
+        (_keys("input", "output", "score", "step"), _keys("input", "output", "score", "gts")),
+        roles=_verl,
+        selection=Selection.trained,
     ),
     Format(
-        "ms-swift", (_keys("prompt", "completion", "advantages"), _keys("prompt", "completion", "step")),
-        unfold=_swift, selection=Selection.trained, fits=_lists,
+        "ms-swift",
+        (_keys("prompt", "completion", "advantages"), _keys("prompt", "completion", "step")),
+        unfold=_swift,
+        selection=Selection.trained,
+        fits=_lists,
     ),
     Format("TRL", (_keys("step", "prompt", "completion", "advantage"),), roles=_trl, selection=Selection.trained),
     Format("prime-rl", (_keys("traces", "task"),), unfold=_prime),
     Format(
-        "verifiers", (_keys("example_id", "reward", "completion"), _keys("example_id", "reward", "stop_condition")),
+        "verifiers",
+        (_keys("example_id", "reward", "completion"), _keys("example_id", "reward", "stop_condition")),
         roles=_verifiers,
     ),
     Format(
-        "NeMo-RL", (_keys("rewards", "input_lengths", "idx"), _keys("rewards", "token_ids", "sample_loss_mask")),
-        unfold=_nemo, selection=Selection.trained,
+        "NeMo-RL",
+        (_keys("rewards", "input_lengths", "idx"), _keys("rewards", "token_ids", "sample_loss_mask")),
+        unfold=_nemo,
+        selection=Selection.trained,
     ),
-    Format("tinker-cookbook", (_keys("group_idx", "traj_idx", "total_reward"),), unfold=_tinker,
-           note="no prompt is named, so prompts can't be matched across iterations"),
+    Format(
+        "tinker-cookbook",
+        (_keys("group_idx", "traj_idx", "total_reward"),),
+        unfold=_tinker,
+        note="no prompt is named, so prompts can't be matched across iterations",
+    ),
     Format("SkyRL", (_keys("input_prompt", "output_response", "score"),), unfold=_skyrl),
     Format("AReaL", (_keys("task_id", "sample_idx", "seqlen", "reward"),), unfold=_areal),
     Format("ART", (_keys("group_index", "reward", "messages"),), unfold=_art),
     Format(
-        "rLLM", (_keys("episode_id", "trajectories"), _keys("task_hash", "trajectories")),
-        unfold=_rllm, record=True,
+        "rLLM", (_keys("episode_id", "trajectories"), _keys("task_hash", "trajectories")), unfold=_rllm, record=True
     ),
     Format(
         "open-instruct",
@@ -474,13 +486,18 @@ FORMATS = (
             _keys("prompt_idx", "response_tokens", "reward"),
             _keys("prompt_idx", "sample_idx", "reward", "finish_reason"),
         ),
-        unfold=_open_instruct, selection=Selection.trained,
+        unfold=_open_instruct,
+        selection=Selection.trained,
     ),
     Format("inspect", (_keys("samples", "eval"), _keys("epoch", "scores", "id")), unfold=_inspect, record=True),
-    Format("lm-eval", (_keys("doc_id", "filtered_resps"), _keys("doc_id", "resps")), unfold=_lm_eval,
-           note="lm-eval keeps one score a prompt"),
+    Format(
+        "lm-eval",
+        (_keys("doc_id", "filtered_resps"), _keys("doc_id", "resps")),
+        unfold=_lm_eval,
+        note="lm-eval keeps one score a prompt",
+    ),
     Format("slime", (_keys("rollout_id", "samples"),), unfold=_slime, selection=Selection.trained, record=True),
-)  # fmt: skip
+)
 """In the order in which they are tried."""
 
 

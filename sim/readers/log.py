@@ -96,10 +96,7 @@ class RolloutLog:
 
     @cached_property
     def first(self) -> tuple[IntArray, IntArray] | None:
-        """`[pool]` Correct and scored among the first m responses, m the scored ones of the smallest pool.
-
-        None without order.
-        """
+        """`[pool]` Correct and scored among as many first responses as the smallest pool has; None without order."""
         if self.right is None or self.rewards is None or not self.lengths.size:
             return None
         return self.first_of(int(self.scored.min()))
@@ -163,7 +160,7 @@ class RolloutLog:
             msg = (
                 f"{whose} takes a reward above {threshold:g} for correct, and the log was read otherwise "
                 f"({self.threshold.reason}): they differ on {number} {plural(number, 'response')}, such as one with "
-                "reward "
+                f"reward "
                 f"{self.rewards[at]:g}. Give one threshold for both: --threshold {threshold:g}"
             )
             raise InputError(msg)

@@ -179,8 +179,8 @@ class _Plan:
                 and options.prompt is None
             ):
                 msg = (
-                    f"{where} is a dump of NeMo-RL without token_ids and token_loss_mask, so which rows share a prompt "
-                    "isn't "
+                    f"{where} is a dump of NeMo-RL without token_ids and token_loss_mask, so which rows share a "
+                    f"prompt isn't "
                     "told. Give the responses per prompt: --group-size 16"
                 )
                 raise InputError(msg)
@@ -255,7 +255,7 @@ class _Plan:
             if members > 1:
                 msg = (
                     f"--{role} can't be used with {self.name}, whose rows hold several responses {place}; write flat "
-                    "rows"
+                    f"rows"
                 )
                 raise InputError(msg)
             parts = [follow(row, part.strip()) for part in path.split("+")] if role == "reward" else [follow(row, path)]
@@ -391,7 +391,7 @@ def _assemble(
     mean_tokens = _mean_by_pool(owner, joined(taken.tokens, np.float32), pools)
     advantages = joined(taken.advantages) if taken.advantages else None
     selection = _selection(plan, files, owner, advantages, pools, notes)
-    order = None if (np.diff(owner) >= 0).all() else np.argsort(owner, kind="stable")
+    order = None if (np.diff(owner) >= 0).all() else _grouped(owner)
 
     def sorted_(values: Any) -> Any:
         return values if order is None else values[order]
@@ -409,8 +409,8 @@ def _assemble(
         mean_tokens = np.where(np.isnan(mean_tokens), of_counts, mean_tokens)
     if not scored.any():
         msg = (
-            f"{label!r} has {len(keys)} {plural(len(keys), 'prompt')}, but no response with a score; name the rewards: "
-            "--reward COLUMN"
+            f"{label!r} has {len(keys)} {plural(len(keys), 'prompt')}, but no response with a score; name the "
+            f"rewards: --reward COLUMN"
         )
         raise InputError(msg)
     _tell(taken, plan, lengths, scored, tokens, rewards, notes)
@@ -443,7 +443,7 @@ def _classes(
         if options.threshold is not None:
             msg = (
                 f"a threshold of {options.threshold:g} is for rewards, and these rows hold counts; leave --threshold "
-                "out"
+                f"out"
             )
             raise InputError(msg)
         return None, np.zeros(0, dtype=np.bool_)
@@ -457,7 +457,8 @@ def _classes(
         threshold = choose(taken.distinct)
         unsure = "" if threshold.certain else "; --threshold sets another"
         notes.append(f"a reward above {threshold.value:g} is correct: {threshold.reason}{unsure}")
-    return threshold, np.asarray(rewards > (math.nan if threshold.value is None else threshold.value))
+    limit = math.inf if threshold.value is None else threshold.value
+    return threshold, np.asarray(rewards > limit)
 
 
 def _check_declared(
@@ -476,10 +477,10 @@ def _check_declared(
     if wrong.any():
         at = int(np.argmax(wrong))
         msg = (
-            f"the rewards of prompt {shown(keys[code[at]])} hold {correct[at]} correct of {total[at]}, and the counts "
-            "beside "
+            f"the rewards of prompt {shown(keys[code[at]])} hold {correct[at]} correct of {total[at]}, and the "
+            f"counts beside "
             f"them say {declared[at, 0]:g} of {declared[at, 1]:g}. Remove one of them, or say what is correct: "
-            "--threshold"
+            f"--threshold"
         )
         raise InputError(msg)
 
@@ -488,14 +489,46 @@ def _pools(code: IntArray, step: FloatArray | None) -> tuple[IntArray, IntArray,
     """Return the pool of every record, and prompt and step of every pool; pools by step, then as they come up."""
     if step is None:
         # Prompts that a refused row left behind have no records.
-        present, pool = np.unique(code, return_inverse=True)
+        present, pool = _ranked(code)
         return pool, present, None
-    steps, rank = np.unique(step.astype(np.int64), return_inverse=True)
-    pairs, first, inverse = np.unique(rank * (int(code.max()) + 1) + code, return_index=True, return_inverse=True)
+    steps, rank = _ranked(step.astype(np.int64))
+    pair = rank * (int(code.max()) + 1) + code
+    pairs, first, inverse = _distinct(pair)
     order = np.lexsort((first, rank[first]))
     place = np.empty(pairs.size, dtype=np.int64)
     place[order] = np.arange(pairs.size)
     return place[inverse], code[first[order]], steps[rank[first[order]]]
+
+
+def _ranked(values: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the distinct values, ascending, and the place of each value among them."""
+    low = int(values.min())
+    if int(values.max()) - low > 4 * values.size + 1000:
+        distinct, rank = np.unique(values, return_inverse=True)
+        return distinct, rank
+    there = np.bincount(values - low) > 0
+    return np.nonzero(there)[0] + low, (np.cumsum(there) - 1)[values - low]
+
+
+def _distinct(values: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return distinct values of at least 0, where each comes up first, and the place of each value among them."""
+    if int(values.max()) > 4 * values.size + 1_000_000:
+        return np.unique(values, return_index=True, return_inverse=True)
+    # Of several assignments the last one stays, so they run backwards.
+    first = np.full(int(values.max()) + 1, -1)
+    first[values[::-1]] = np.arange(values.size - 1, -1, -1)
+    distinct = np.nonzero(first >= 0)[0]
+    rank = np.cumsum(first >= 0) - 1
+    return distinct, first[distinct], rank[values]
+
+
+def _grouped(owner: IntArray) -> IntArray:
+    """Return the order that brings responses of a pool together and keeps theirs: a counting sort."""
+    from scipy.sparse import coo_array
+
+    number = np.arange(owner.size, dtype=np.int32 if owner.size < 2**31 else np.int64)
+    table = coo_array((np.ones(owner.size, dtype=np.bool_), (owner, number)), shape=(int(owner.max()) + 1, owner.size))
+    return np.asarray(table.tocsr().indices)
 
 
 def _mean_by_pool(owner: IntArray, values: Any, pools: int) -> FloatArray:
@@ -522,8 +555,8 @@ def _check_splits(taken: Collector, options: ReadOptions, keys: tuple[str, ...],
             at = int(np.argmax(mixed))
             some = ", ".join(shown(text) for text in factor.texts[:5]) + (", …" if len(factor.texts) > 5 else "")
             msg = (
-                f"{label!r} holds rows of one prompt ({shown(keys[at])}) for several values of {shown(name)}: {some}. "
-                "Take "
+                f"{label!r} holds rows of one prompt ({shown(keys[at])}) for several values of {shown(name)}: "
+                f"{some}. Take "
                 f"one of them: --where {name}={factor.texts[0]}"
             )
             raise InputError(msg)
@@ -583,7 +616,7 @@ def _check_repeats(
     else:
         msg = (
             f"{says}, and nothing tells the rows apart. Remove the repeated rows; if they are parts of one pool, add "
-            "them up: --add-repeated"
+            f"them up: --add-repeated"
         )
     raise InputError(msg)
 
@@ -628,7 +661,7 @@ def _selection(
         if off.mean() > 0.01:
             notes.append(
                 f"the advantages of {int(off.sum())} of {pools} groups don't average to 0, so their baseline is not "
-                "the mean of "
+                f"the mean of "
                 "the rows here: these rows were kept of larger pools, and rates from them are biased"
             )
             return Selection.kept
@@ -666,5 +699,5 @@ def _tell(
         more = sum(part.size for part in taken.code) - lengths.size
         notes.append(
             f"{more} {plural(more, 'row')} of prompts that stand on several rows; their rewards are joined in the "
-            "file's order"
+            f"file's order"
         )

@@ -139,8 +139,8 @@ class TextStream:
             size += len(raw)
             if size > LARGEST_WHOLE:
                 msg = (
-                    f"{named(self.path)} unpacks to more than {LARGEST_WHOLE >> 20} MiB; unpack it and give the plain "
-                    "file"
+                    f"{named(self.path)} unpacks to more than {LARGEST_WHOLE >> 20} MiB; unpack it and give the "
+                    f"plain file"
                 )
                 raise InputError(msg)
             parts.append(raw)
@@ -148,19 +148,23 @@ class TextStream:
 
     def head(self, size: int = 1 << 16) -> bytes:
         """Return the first bytes, decoded."""
-        return next(TextStream(self.path, []).blocks(size)).data or b""
+        data = b""
+        for block in TextStream(self.path, []).blocks(size):
+            data += block.data
+            if data.strip():
+                break
+        return data
 
     def _pieces(self, piece: int) -> Iterator[tuple[bytes, int]]:
         with self.path.open("rb") as raw, _unpacked(self.path, raw) as unpacked:
             grown = 0
-            broken: tuple[type[BaseException], ...] = (OSError, zlib.error, *_zstd_errors())
             while True:
                 try:
                     data = unpacked.read(piece)
                 except EOFError:
                     self.notes.append(f"{named(self.path)} ends in the middle of its compression; the rest is used")
                     return
-                except broken as error:
+                except _unpacking_errors() as error:
                     msg = (
                         f"{named(self.path)} can't be unpacked: {shown(str(error))}. Is its ending right, and the "
                         "file complete?"
@@ -241,9 +245,9 @@ def _zstandard() -> Any:
     return zstandard
 
 
-def _zstd_errors() -> tuple[type[BaseException], ...]:
+def _unpacking_errors() -> tuple[type[Exception], ...]:
     zstandard = _zstandard()
-    return () if zstandard is None else (zstandard.ZstdError,)
+    return (OSError, zlib.error) if zstandard is None else (OSError, zlib.error, zstandard.ZstdError)
 
 
 class _Decoder:

@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,7 @@ __all__ = [
     "as_list",
     "follow",
     "is_list",
+    "is_missing",
     "key_text",
     "number",
     "numbers",
@@ -118,9 +119,14 @@ def _object(text: str) -> Any:
         return None
 
 
-def is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+def is_list(value: Any) -> bool:
     """Whether a value is a list, also one that polars made."""
     return isinstance(value, (list, tuple, np.ndarray))
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None or not a number."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def as_list(value: Any) -> list[Any] | None:

@@ -132,7 +132,7 @@ def infer_stopping(pools: Pools, stated: Policy | None = None) -> Stopping:
         evidence = (
             span,
             (
-                f"all {full.size} pools ended where {_words(policy)} ends{order}; {ended} of them before "
+                f"all {full.size} pools ended where {policy.label} ends{order}; {ended} of them before "
                 f"{full.total.max()} responses. By chance pools of these sizes would do so with probability "
                 f"{_power(log_chance)}"
             ),
@@ -232,10 +232,6 @@ def _label(rule: ExitRule, budget: Rounds | Stages) -> str:
         f"{value}" for key, value in rule.to_dict().items() if key != "name" and not isinstance(value, dict)
     )
     return f"{rule.name}({options}), rounds {rounds}"
-
-
-def _words(policy: Policy) -> str:
-    return policy.label
 
 
 def _dependence(pools: Pools) -> tuple[float, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,13 @@ from sim.stopped.selected import fit_kept, fit_with_signal, lacks_no_signal
 from sim.stopped.stopping import Stopping, StoppingKind, infer_stopping
 
 __all__ = ["Drift", "StepSummary", "Study", "hypergeometric_signal"]
+
+
+_KEPT_STATED = "the rows were kept of larger pools; the law is that under which the stated policy keeps such groups"
+_KEPT_UNSTATED = (
+    "the rows were kept of larger pools, by a policy that isn't stated (--stopped-by): what is said here describes the "
+    "kept rows and not the prompts"
+)
 
 
 def hypergeometric_signal(pos: IntArray, total: IntArray, n: int) -> FloatArray:
@@ -93,7 +100,13 @@ class Study:
 
     @classmethod
     def of(
-        cls, log: RolloutLog | Pools, stopped_by: Policy | None = None, *, replicates: int = 400, seed: int = 0
+        cls,
+        log: RolloutLog | Pools,
+        stopped_by: Policy | None = None,
+        *,
+        selection: Selection | None = None,
+        replicates: int = 400,
+        seed: int = 0,
     ) -> Study:
         """Take a log apart.
 
@@ -103,6 +116,8 @@ class Study:
             What was read.
         stopped_by
             The policy that sampled it, where it is known; else it is inferred.
+        selection
+            Which of the drawn responses the log holds, where the reader can't know; what it found, unless given.
         replicates
             Resamples of prompts behind every interval.
         seed
@@ -114,7 +129,8 @@ class Study:
             If the stated policy can't have left these pools, or no pool has a score.
         """
         pools = log if isinstance(log, Pools) else Pools.of(log)
-        selection = Selection.all if isinstance(log, Pools) else log.selection
+        if selection is None:
+            selection = Selection.all if isinstance(log, Pools) else log.selection
         notes = []
         if pools.left_out:
             notes.append(f"{pools.left_out} pools without a scored response are left out")
@@ -125,12 +141,7 @@ class Study:
                 notes.append(why)
         if selection is Selection.kept:
             stopping = Stopping(StoppingKind.unknown, stopped_by, stated=stopped_by is not None, evidence=())
-            notes.append(
-                "the rows were kept of larger pools; the law is that under which the stated policy keeps such groups"
-                if stopped_by
-                else "the rows were kept of larger pools, by a policy that isn't stated (--stopped-by): what is said "
-                "here describes the kept rows and not the prompts"
-            )
+            notes.append(_KEPT_STATED if stopped_by else _KEPT_UNSTATED)
         elif selection is Selection.signal:
             stopping = Stopping(StoppingKind.plain, None, stated=False, evidence=())
             notes.append(
@@ -155,7 +166,10 @@ class Study:
             return fit_with_signal(self.pools, self.resampling)
         if self.selection is Selection.kept and self.policy is not None:
             return fit_kept(self.pools, self.policy, self.resampling)
-        return fit_grid(self.pools, self.resampling)
+        fit = fit_grid(self.pools, self.resampling)
+        if self.selection is Selection.kept:
+            return replace(fit, how=f"{fit.how}; of kept rows, which are no plain draws")
+        return fit
 
     @property
     def stopped(self) -> bool:

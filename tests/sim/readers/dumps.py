@@ -45,7 +45,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def verl(folder: Path, *, uid: bool) -> Path:
     for step in RIGHT:
-        rows = []
+        rows: list[dict[str, Any]] = []
         for prompt, number, right in responses(step, interleaved=True):
             row = {"input": text(prompt), "output": "so", "gts": "4", "score": 2.0 * right - 1, "step": step}
             if uid:
@@ -70,9 +70,9 @@ def verl_legacy(folder: Path) -> Path:
 def trl(folder: Path, *, messages: bool) -> Path:
     place = folder / "completions"
     place.mkdir(parents=True)
-    for step, prompts in RIGHT.items():
-        rows = []
-        for prompt, right in prompts.items():
+    for step, each in RIGHT.items():
+        rows: list[dict[str, Any]] = []
+        for prompt, right in each.items():
             mean = sum(right) / 4
             for is_right in right:
                 asked: Any = [{"role": "user", "content": text(prompt)}] if messages else text(prompt)
@@ -153,7 +153,7 @@ def verifiers(folder: Path) -> Path:
 
 def nemo_rl(folder: Path) -> Path:
     for step in RIGHT:
-        rows = []
+        rows: list[dict[str, Any]] = []
         for idx, (prompt, number, right) in enumerate(responses(step)):
             asked = [1, 2, ord(prompt)]
             said = [7] * (number + 1)
@@ -194,8 +194,8 @@ def skyrl(folder: Path) -> Path:
 
 
 def areal(folder: Path) -> Path:
-    for step, prompts in RIGHT.items():
-        for prompt in prompts:
+    for step, right_of in RIGHT.items():
+        for prompt in right_of:
             rows = [
                 {
                     "task_id": f"{step}{prompt}",
@@ -304,7 +304,7 @@ def open_instruct(folder: Path) -> Path:
 
 
 def ms_swift(folder: Path) -> Path:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for step in RIGHT:
         every = list(responses(step))
         rows.append(

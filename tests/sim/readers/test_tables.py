@@ -58,10 +58,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "json array": ("x.json", '[{"task": "a", "correct": 5, "total": 16},\n {"task": "b", "correct": 0, "total": 16}]'),
     "json under a key": (
         "x.json",
-        (
-            '{"model": "m", "results": {"samples": ['
-            '{"id": "a", "correct": 5, "total": 16}, {"id": "b", "correct": 0, "total": 16}]}}'
-        ),
+        '{"results": {"samples": [{"id": "a", "correct": 5, "total": 16}, {"id": "b", "correct": 0, "total": 16}]}}',
     ),
     "json by prompt": ("x.json", '{"a": {"correct": 5, "total": 16}, "b": {"correct": 0, "total": 16}}'),
     "json by prompt under a key": (
@@ -142,10 +139,8 @@ def test_one_row_per_response_not_adjacent(kind: str, tmp_path: Path) -> None:
 LISTS: dict[str, str] = {
     "booleans": '{"name": "a", "correctness": [true, false]}\n{"name": "b", "correctness": [false, false]}\n',
     "score": '{"id": 1, "question": "a", "score": [1, 0]}\n{"id": 2, "question": "b", "score": [0.0, 0]}\n',
-    "nested": (
-        '{"id": "a", "completions": [{"t": "", "score": 1}, {"score": 0}]}\n'
-        '{"id": "b", "completions": [{"score": 0}, {"score": 0}]}\n'
-    ),
+    "nested": '{"id": "a", "completions": [{"t": "", "score": 1}, {"score": 0}]}\n'
+    '{"id": "b", "completions": [{"score": 0}, {"score": 0}]}\n',
     "correct as list": '{"id": "a", "correct": [1, 0]}\n{"id": "b", "correct": [0, 0]}\n',
 }
 

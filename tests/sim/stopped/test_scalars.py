@@ -58,7 +58,7 @@ def test_the_example_with_its_rounding() -> None:
     assert 0.4535 < signal.high < 0.456
     assert found.fit.mean.value == pytest.approx(0.41, abs=1e-6)
     assert 0.404 < found.fit.mean.low < 0.4065
-    assert any("give groups=NUMBER" in note for note in found.notes)
+    assert any("groups=NUMBER" in note for note in found.notes)
     finer = law_of_scalars(parse_scalars("mean=0.410,zero_std=0.5500,n=8")).fit.signal(8)
     assert finer.high - finer.low < 0.02 * (signal.high - signal.low)
 

@@ -105,6 +105,19 @@ def test_balanced_groups_of_a_known_policy_give_the_law_back(name: str) -> None:
     assert policy.label in fit.how
 
 
+def test_a_study_of_kept_rows() -> None:
+    """Corrected where the policy is stated, and said to be of kept rows where it isn't."""
+    policy = RULES["balance"]
+    groups = kept(policy, 3000, 12)
+    known = Study.of(groups, policy, selection=Selection.kept)
+    assert known.pass_rate.low < 0.2 < known.pass_rate.high
+    assert known.plain_signal(4).low < exact_signal(4) < known.plain_signal(4).high
+    blind = Study.of(groups, selection=Selection.kept)
+    assert blind.pass_rate.low > 0.25
+    assert "of kept rows" in blind.pass_rate.how
+    assert any("--stopped-by" in note for note in blind.notes)
+
+
 def test_chances_of_kept_groups_add_up_to_one() -> None:
     """Over all groups that the policy can keep, under any law; and each is what simulation gives."""
     policy = RULES["balance"]

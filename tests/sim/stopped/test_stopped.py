@@ -25,6 +25,7 @@ from sim.stopped import (
     signal,
 )
 from sim.stopped.study import hypergeometric_signal
+from tests.sim.readers import dumps
 from tests.sim.stopped.pools import RULES, A, B, prompts, simulate
 
 
@@ -144,11 +145,22 @@ def test_responses_without_score_and_pools_without_any() -> None:
         Pools.from_counts([], [])
 
 
+@pytest.mark.parametrize("name", dumps.DUMPS)
+def test_every_dump_has_a_study(name: str, tmp_path: Path) -> None:
+    """Of six groups of four, two hold both classes, and 13 of 24 responses are correct."""
+    study = Study.of(read_rollouts(dumps.DUMPS[name][0](tmp_path)), replicates=50)
+    assert study.stopping.kind is StoppingKind.plain
+    assert study.plain_signal(4).value == pytest.approx(1 / 3)
+    assert study.pass_rate.value == pytest.approx(13 / 24)
+    assert len(study.by_step(4)) == len(dumps.DUMPS[name][3])
+    assert (study.drift is None) == (not dumps.DUMPS[name][3])
+
+
 # Laws
 
 
 def test_mixtures_and_not_posterior_means() -> None:
-    """Two prompts in three never succeed, one half of the time: four responses see a share of 7/24 with signal.
+    """Two prompts in three never succeed, one succeeds half of the time.
 
     The signal at a posterior mean is far larger for a prompt that is either 0 or 1/2.
     """
@@ -221,7 +233,7 @@ def test_the_interval_of_a_mean_is_the_normal_one() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_coverage_of_two_hundred_logs(name: str) -> None:
-    """Of 95 % intervals of 200 logs, between 92 and 98 % hold the truth: 190 successes of 0.95, within 2 sigma."""
+    """Of 95 % intervals of 200 logs, between 92 and 98 % hold the truth: 190 within 2 sigma."""
     hits = dict.fromkeys(("rule", "order", "law", "law 8", "mean", "law mean"), 0)
     for seed in range(200):
         rates, random = prompts(400, seed)
