@@ -11,6 +11,7 @@ import numpy as np
 
 from ada_bandit.errors import InputError
 from ada_bandit.programs.records import plain, to_csv, to_jsonl
+from ada_bandit.programs.rollouts import MEAN_TOKENS
 from sim.readers import RolloutLog
 from sim.stopped.laws import LawFit
 from sim.stopped.pools import Interval
@@ -111,6 +112,8 @@ def _lines(log: RolloutLog) -> Iterator[dict[str, Any]]:
         part = slice(int(log.starts[at]), int(log.starts[at] + log.lengths[at]))
         if log.rewards is None or log.right is None:
             line: dict[str, Any] = {"prompt_id": key, "correct": int(log.correct[at]), "total": int(log.scored[at])}
+            if log.mean_tokens is not None and not np.isnan(log.mean_tokens[at]):
+                line[MEAN_TOKENS] = float(log.mean_tokens[at])
         else:
             missing = np.isnan(log.rewards[part])
             rewards = [None if gone else int(right) for gone, right in zip(missing, log.right[part], strict=True)]

@@ -82,10 +82,13 @@ def test_other_commands_read_what_it_writes(tmp_path: Path) -> None:
 
 
 def test_counts_stay_counts(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("prompt_id,correct,total\na,1,4\nb,3,8\n")
+    (tmp_path / "a.csv").write_text("prompt_id,correct,total,mean_response_tokens\na,1,4,12.5\nb,3,8,\n")
     found(tmp_path / "a.csv", "--out", tmp_path, "--no-figures")
     lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
-    assert lines == [{"prompt_id": "a", "correct": 1, "total": 4}, {"prompt_id": "b", "correct": 3, "total": 8}]
+    assert lines == [
+        {"prompt_id": "a", "correct": 1, "total": 4, "mean_response_tokens": 12.5},
+        {"prompt_id": "b", "correct": 3, "total": 8},
+    ]
 
 
 def test_responses_on_lines_far_apart_with_one_without_a_score(tmp_path: Path) -> None:
