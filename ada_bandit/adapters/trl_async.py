@@ -37,7 +37,6 @@ is no step to share or to learn from.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 import os
 from collections import deque
@@ -48,6 +47,7 @@ from typing import Any
 
 import numpy as np
 
+from ada_bandit.adapters._checks import missing_methods
 from ada_bandit.adapters._pool_log import PoolLog
 from ada_bandit.adapters.trl import CorrectFunc, TRLSurfaceError
 from ada_bandit.allocator import Allocator
@@ -108,14 +108,7 @@ def check_trl_async(loop: type = _AsyncRolloutLoop, version: str = trl.__version
     if version.split(".")[:2] != ["1", "16"]:
         msg = f"the asynchronous adapter is tested with TRL 1.16; got {version}. pip install 'trl>=1.16,<1.17'"
         raise TRLSurfaceError(msg)
-    missing = []
-    for name, parameters in _METHODS.items():
-        method = getattr(loop, name, None)
-        if method is None:
-            missing.append(f"{name}()")
-            continue
-        known = inspect.signature(method).parameters
-        missing += [f"parameter {each!r} of {name}()" for each in parameters if each not in known]
+    missing = list(missing_methods(loop, _METHODS))
     for owner, names in ((RolloutGroup, _GROUP), (RolloutSample, _SAMPLE)):
         known_fields = {each.name for each in dataclasses.fields(owner)}
         missing += [f"field {name!r} of {owner.__name__}" for name in names if name not in known_fields]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from accelerate.logging import get_logger
 
+from ada_bandit.adapters._checks import most_kept
 from ada_bandit.advantages import Advantage, GroupMean, GroupStd
 from ada_bandit.errors import InputError, unknown_name
 from ada_bandit.policy import Blend, Policy
@@ -61,9 +62,7 @@ def check_group(policy: Policy, n: int) -> None:
             f"{_or_group_size(policy, n)}"
         )
         raise InputError(msg)
-    tables = policy.tables
-    pos, neg = np.indices(tables.keep.shape)
-    most = int(tables.keep[pos + neg <= tables.max_samples].max(initial=0))
+    most = most_kept(policy)
     if most > n:
         msg = (
             f"the policy {policy.label!r} keeps up to {most} responses a prompt by its group rule "

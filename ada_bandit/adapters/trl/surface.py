@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 
+from ada_bandit.adapters._checks import missing_methods
 from ada_bandit.errors import AdaBanditError
 
 try:
@@ -71,14 +71,7 @@ def check_trl(trainer: type = GRPOTrainer, version: str = trl.__version__) -> No
     if not known or not _OLDEST <= (int(parts[0]), int(parts[1])) <= _NEWEST:
         msg = f"the adapter is tested with TRL {lowest} to {highest}; got {version}. {wanted}"
         raise TRLSurfaceError(msg)
-    missing = []
-    for name, parameters in _SURFACE.items():
-        method = getattr(trainer, name, None)
-        if method is None:
-            missing.append(f"{name}()")
-            continue
-        have = inspect.signature(method).parameters
-        missing += [f"parameter {each!r} of {name}()" for each in parameters if each not in have]
+    missing = list(missing_methods(trainer, _SURFACE))
     if missing:
         msg = f"TRL {version} lacks what the adapter relies on: {', '.join(missing)}. {wanted}"
         raise TRLSurfaceError(msg)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
-import numpy as np
-
+from ada_bandit.adapters._checks import most_kept
 from ada_bandit.budgets import BatchBudget
 from ada_bandit.errors import InputError, unknown_name
 from ada_bandit.memory import PassRateMemory
@@ -140,9 +139,7 @@ def steps_of(config: Any, options: AdaOptions) -> StepPolicy:
         )
         raise InputError(msg)
     for _, part in policy.parts:
-        tables = part.tables
-        pos, neg = np.indices(tables.keep.shape)
-        most = int(tables.keep[pos + neg <= tables.max_samples].max(initial=0))
+        most = most_kept(part)
         if most > n:
             msg = (
                 f"the policy {part.label!r} keeps up to {most} responses a prompt by its group rule "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version as installed_version
 from typing import Any
 
+from ada_bandit.adapters._checks import missing_methods
 from ada_bandit.errors import AdaBanditError
 
 try:
@@ -98,13 +98,7 @@ def _missing(parts: tuple[tuple[str, Any, Mapping[str, tuple[str, ...]]], ...]) 
         if holder is None:
             yield f"the class under {owner}"
             continue
-        for name, parameters in methods.items():
-            method = getattr(holder, name, None)
-            if method is None:
-                yield f"{owner}.{name}()"
-                continue
-            known = inspect.signature(method).parameters
-            yield from (f"parameter {each!r} of {owner}.{name}()" for each in parameters if each not in known)
+        yield from missing_methods(holder, methods, f"{owner}.")
 
 
 def check_verl(
