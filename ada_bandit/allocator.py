@@ -23,6 +23,7 @@ from ada_bandit.budgets import BatchBudget, BatchState
 from ada_bandit.columns import id_column, number_column
 from ada_bandit.errors import AdaBanditError, InputError, ProtocolError, check_count, check_number, preview
 from ada_bandit.history import History
+from ada_bandit.lattice import one_class_chance
 from ada_bandit.policy import AnyPolicy, Blend, Policy, check_together
 from ada_bandit.tables import Tables
 from ada_bandit.uniforms import Stream, check_seed, uniform
@@ -617,10 +618,8 @@ class Allocator:
             return values
         # Pools with unscored responses end at cells that no path reaches: there the chance that
         # n responses picked from the pool are of one class stands in.
-        for i in np.nonzero(np.isnan(values))[0]:
-            pos, neg = int(self._pos[i]), int(self._neg[i])
-            ways = math.comb(pos + neg, n)
-            values[i] = (math.comb(pos, n) + math.comb(neg, n)) / ways if ways else math.nan
+        lost = np.isnan(values)
+        values[lost] = one_class_chance(self._pos[lost], self._neg[lost], n)
         return values
 
     def summary(self) -> str:

@@ -28,6 +28,7 @@ __all__ = [
     "diagonal",
     "first_part_law",
     "log_factorials",
+    "one_class_chance",
     "pool_mean_estimate",
     "prefix_probability",
     "reach",
@@ -47,6 +48,23 @@ def log_factorials(most: int) -> LongArray:
 def _log_choose(logs: LongArray, n: npt.ArrayLike, k: npt.ArrayLike) -> LongArray:
     n, k = np.asarray(n), np.asarray(k)
     return np.asarray(logs[n] - logs[k] - logs[n - k])
+
+
+def one_class_chance(pos: npt.ArrayLike, neg: npt.ArrayLike, n: int) -> FloatArray:
+    """Return the chance that n responses picked from a pool are of one class, shaped like the counts.
+
+    (C(pos, n) + C(neg, n)) / C(pos + neg, n): unbiased for p^n + q^n where the pool was drawn plainly, and
+    only there. NaN where the pool has fewer than n.
+    """
+    pos, neg = np.asarray(pos), np.asarray(neg)
+    total = pos + neg
+    chance = np.zeros(total.shape)
+    for count in (pos, neg):
+        picked = np.ones(total.shape)
+        for gone in range(n):
+            picked *= np.maximum(count - gone, 0) / np.maximum(total - gone, 1)
+        chance += picked
+    return np.where(total >= n, chance, np.nan)
 
 
 def first_part_law(logs: LongArray, total: int, more: int, pos: IntArray) -> FloatArray:

@@ -1,5 +1,7 @@
 """Estimates of the pass rate at the exit cell against path counting and their defining identities."""
 
+import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +19,7 @@ from ada_bandit.exact import analyze
 from ada_bandit.lattice import (
     first_part_law,
     log_factorials,
+    one_class_chance,
     pool_mean_estimate,
     prefix_probability,
     reach,
@@ -344,3 +347,11 @@ def test_values_that_the_comparison_refuses() -> None:
         compare_estimators(POLICIES[0], 0.5, model=ScoreModel(noise_ratio=-1))
     with pytest.raises(InputError, match=r"must lie in \[0, 1\]; got 1\.5"):
         compare_estimators(POLICIES[0], 1.5)
+
+
+def test_the_chance_of_one_class_counts_the_ways_of_picking() -> None:
+    for pos, neg, n in itertools.product(range(7), range(7), range(1, 6)):
+        picks = list(itertools.combinations([1] * pos + [0] * neg, n))
+        alike = sum(len(set(pick)) == 1 for pick in picks)
+        expected = alike / len(picks) if picks else math.nan
+        np.testing.assert_allclose(one_class_chance(pos, neg, n), expected, rtol=1e-14)

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.lattice import prefix_probability
+from ada_bandit.lattice import one_class_chance, prefix_probability
 from ada_bandit.policy import Policy
 from sim.readers import RolloutLog, Selection
 from sim.stopped.laws import LawFit, fit_grid
@@ -33,13 +33,7 @@ def hypergeometric_signal(pos: IntArray, total: IntArray, n: int) -> FloatArray:
 
     Unbiased for 1 - p^n - q^n where the sample was drawn plainly, and only there.
     """
-    missing = np.zeros(np.shape(total))
-    for count in (pos, total - pos):
-        chance = np.ones(np.shape(total))
-        for gone in range(n):
-            chance *= np.maximum(count - gone, 0) / np.maximum(total - gone, 1)
-        missing += chance
-    return np.where(total >= n, np.clip(1 - missing, 0, 1), np.nan)
+    return np.clip(1 - one_class_chance(pos, total - pos, n), 0, 1)
 
 
 @dataclass(frozen=True)
@@ -287,7 +281,6 @@ def _drift(values: FloatArray, step: FloatArray, prompt: IntArray) -> Drift:
     prompts = int(prompt.max()) + 1
     visits = np.bincount(prompt, minlength=prompts)
     again = visits[prompt] > 1
-    span = np.zeros(prompts, dtype=np.bool_)
     low, high = np.full(prompts, np.inf), np.full(prompts, -np.inf)
     np.minimum.at(low, prompt, step)
     np.maximum.at(high, prompt, step)
