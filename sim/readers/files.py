@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 from ada_bandit.errors import InputError
-from sim.readers.streams import bare_suffix, plural, shown
+from sim.counts import plural
+from sim.readers.streams import bare_suffix, shown
 
 __all__ = ["find"]
 

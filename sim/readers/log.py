@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
+from sim.counts import plural
 from sim.readers.formats import Selection
-from sim.readers.streams import plural
 from sim.readers.threshold import Threshold
 
 __all__ = ["RolloutLog"]
@@ -164,7 +164,3 @@ class RolloutLog:
                 f"{self.rewards[at]:g}. Give one threshold for both: --threshold {threshold:g}"
             )
             raise InputError(msg)
-
-    def with_selection(self, selection: Selection, *notes: str) -> RolloutLog:
-        """Return the log with another statement of what is in it."""
-        return replace(self, selection=selection, notes=(*self.notes, *notes))

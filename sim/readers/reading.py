@@ -14,6 +14,7 @@ import numpy as np
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
+from sim.counts import plural
 from sim.readers.archives import eval_archive, torch_file
 from sim.readers.batches import Batch, Table, open_table, plain_kind
 from sim.readers.collect import Collector, joined
@@ -22,7 +23,7 @@ from sim.readers.files import find
 from sim.readers.formats import FLAT, FORMATS, Format, Selection, recognise, step_of
 from sim.readers.log import RolloutLog
 from sim.readers.options import ReadOptions
-from sim.readers.streams import bare_suffix, named, plural, shown
+from sim.readers.streams import bare_suffix, named, shown
 from sim.readers.threshold import Threshold, choose
 from sim.readers.values import follow, key_text, number
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from ada_bandit.errors import InputError
 
-__all__ = ["COMPRESSED", "Block", "TextStream", "bare_suffix", "named", "plural", "read_whole", "shown"]
+__all__ = ["COMPRESSED", "Block", "TextStream", "bare_suffix", "named", "read_whole", "shown"]
 
 COMPRESSED = (".gz", ".zst")
 PIECE = 1 << 23
@@ -29,11 +29,6 @@ LONGEST_LINE = 1 << 26
 """Bytes."""
 LARGEST_WHOLE = 1 << 29
 """Bytes of a file that has to be read as one piece."""
-
-
-def plural(number: int, noun: str) -> str:
-    """Return the noun with an s unless there is one of it."""
-    return noun if number == 1 else f"{noun}s"
 
 
 def shown(value: Any, most: int = 60) -> str:

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+ROW = {
+    "policy": "grpo",
+    "pool_reward": 0.25,
+    "selected_reward": math.nan,
+    "responses": 1234,
+    "tokens": np.int64(56789),
+    "signal_fraction": np.float64(0.5),
+    "entropy": None,
+    "time": {"sample": 1.5, "total": 2.25},
+}
+"""Metrics with values of every kind."""
 
 
 def write_run(folder: Path, rows: Iterable[Mapping[str, Any]]) -> Path:

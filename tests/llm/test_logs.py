@@ -12,7 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,17 +20,7 @@ from ada_bandit.errors import InputError
 from llm.config import RunConfig, read_config
 from llm.errors import LogError
 from llm.logs import MetricsLog, read_metrics, run_metadata, to_toml, write_run_files
-
-ROW = {
-    "policy": "grpo",
-    "pool_reward": 0.25,
-    "selected_reward": math.nan,
-    "responses": 1234,
-    "tokens": np.int64(56789),
-    "signal_fraction": np.float64(0.5),
-    "entropy": None,
-    "time": {"sample": 1.5, "total": 2.25},
-}
+from tests.llm.rows import ROW
 
 
 def lines(folder: Path) -> list[str]:

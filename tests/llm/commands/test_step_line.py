@@ -1,22 +1,9 @@
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 
 from llm.commands.step_line import StepLine, _duration
-
-ROW = {
-    "policy": "grpo",
-    "pool_reward": 0.25,
-    "selected_reward": math.nan,
-    "responses": 1234,
-    "tokens": np.int64(56789),
-    "signal_fraction": np.float64(0.5),
-    "entropy": None,
-    "time": {"sample": 1.5, "total": 2.25},
-}
+from tests.llm.rows import ROW
 
 
 def test_the_line_is_printed_now_and_then_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:

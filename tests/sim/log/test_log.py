@@ -14,7 +14,7 @@ from ada_bandit.adapters._pool_log import FILE_NAME, PoolLog
 from sim.cli import app
 from sim.counts import read_counts
 from sim.log.study import of_log, of_scalars
-from sim.readers import read_rollouts
+from sim.readers import Selection, read_rollouts
 from sim.stopped import Study, law_of_scalars, parse_scalars
 from tests.sim.readers import dumps
 from tests.sim.stopped.pools import RULES, A, B, prompts, simulate
@@ -127,8 +127,7 @@ def test_stopped_pools_are_told_and_not_read_as_plain(rule: str, tmp_path: Path)
 
 def test_kept_rows_are_no_pools(tmp_path: Path) -> None:
     log = read_rollouts(dumps.trl_text(tmp_path / "completions"))
-    kept = log.with_selection(type(log.selection).kept)
-    report = of_log(kept, Study.of(kept, RULES["balance"]), [2])
+    report = of_log(log, Study.of(log, RULES["balance"], selection=Selection.kept), [2])
     assert report.rollouts is None
     assert report.to_dict()["log"]["censored"] is True
 
