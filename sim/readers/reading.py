@@ -450,6 +450,11 @@ def _classes(
         return None, np.zeros(0, dtype=np.bool_)
     if options.threshold is not None:
         threshold = Threshold(options.threshold, f"--threshold {options.threshold:g}", certain=True)
+        found = taken.distinct
+        which = "none" if found.high <= options.threshold else "every one" if found.low > options.threshold else ""
+        told = which and found.low <= found.high
+        span = f"; rewards lie between {found.low:g} and {found.high:g}, so {which} is" if told else ""
+        notes.append(f"a reward above {options.threshold:g} is correct, as --threshold says{span}")
     elif taken.right:
         threshold = Threshold(None, f"the column {shown(str(taken.roles.correct))} says what is correct", certain=True)
         notes.append(threshold.reason)

@@ -292,3 +292,19 @@ def test_a_glob(tmp_path: Path) -> None:
     assert read_rollouts(f"{tmp_path}/a*.jsonl").keys == ("a1", "a2")
     with pytest.raises(InputError, match="no file matches"):
         read_rollouts(f"{tmp_path}/c*.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("threshold", "correct", "said"),
+    [
+        (5.0, 0, "a reward above 5 is correct, as --threshold says; rewards lie between 0 and 2, so none is"),
+        (-1.0, 3, "a reward above -1 is correct, as --threshold says; rewards lie between 0 and 2, so every one is"),
+        (1.5, 1, "a reward above 1.5 is correct, as --threshold says"),
+    ],
+)
+def test_a_stated_threshold_is_told_and_what_it_leaves(
+    threshold: float, correct: int, said: str, tmp_path: Path
+) -> None:
+    log = read(tmp_path, "x.jsonl", '{"prompt_id": "a", "rewards": [0, 1, 2]}\n', threshold=threshold)
+    assert counts(log) == {"a": (correct, 3)}
+    assert said in log.notes
