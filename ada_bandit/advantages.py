@@ -30,6 +30,8 @@ __all__ = [
     "AdvantageTable",
     "Calibrated",
     "Cell",
+    "ClassWeights",
+    "ConstantBaseline",
     "GroupMean",
     "GroupStd",
     "LeaveOneOut",
@@ -157,8 +159,62 @@ def _mean(rewards: FloatArray, where: BoolArray) -> FloatArray:
     return np.asarray(np.sum(rewards, axis=-1, keepdims=True, where=where) / count)
 
 
+def _check_flag(name: str, value: object) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        msg = f"{name} must be true or false; got {value!r}"
+        raise InputError(msg)
+    return bool(value)
+
+
 def _ratio(part: IntArray, whole: IntArray) -> FloatArray:
     return np.asarray(part / np.maximum(whole, 1))
+
+
+@dataclass(frozen=True)
+class ConstantBaseline(Advantage):
+    """Reward minus a constant b (REINFORCE, Williams 1992); w(p) = 1 for plain responses, whatever b is."""
+
+    name: ClassVar[str] = "constant_baseline"
+    baseline: float = 0.5
+    """b."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "baseline", check_number("baseline", self.baseline))
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        shape = np.shape(cell.keep_pos)
+        return np.full(shape, 1.0 - self.baseline), np.full(shape, 0.0 - self.baseline)
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:  # noqa: ARG002
+        return np.asarray(rewards - self.baseline)
+
+
+@dataclass(frozen=True)
+class ClassWeights(Advantage):
+    """One weight for every correct response and one for every incorrect one.
+
+    With N plain responses w(p) = positive - negative; where `mixed` it is
+    positive (1 - p^(N-1)) - negative (1 - q^(N-1)). (1, 0) is RAFT (as arXiv 2504.11343 has
+    it) and PSR, (0, -1) NSR, (lam, -1) weighted REINFORCE (arXiv 2506.01347).
+    """
+
+    name: ClassVar[str] = "class_weights"
+    uses_rewards: ClassVar[bool] = False
+    positive: float = 1.0
+    """Advantage of a correct response."""
+    negative: float = -1.0
+    """Advantage of an incorrect response."""
+    mixed: bool = False
+    """Whether groups that hold one class alone have advantage 0."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "positive", check_number("positive", self.positive))
+        object.__setattr__(self, "negative", check_number("negative", self.negative))
+        object.__setattr__(self, "mixed", _check_flag("mixed", self.mixed))
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        counts = ((cell.keep_pos > 0) & (cell.keep_neg > 0)) | (not self.mixed)
+        return np.where(counts, self.positive, 0.0), np.where(counts, self.negative, 0.0)
 
 
 @dataclass(frozen=True)
@@ -246,8 +302,10 @@ class MaxRL(Advantage):
     """Reward minus mean, over the mean plus `eps` (MaxRL, arXiv 2602.02710, as its public code centres it).
 
     With N plain responses and eps = 0, w(p) = (1 - q^(N-1)) / p: the first N - 1 terms of the
-    series of 1/p. `power` = 1/2 is the advantage of Reinforce-Ada-Est (arXiv 2510.04996 v3). For
-    rewards of at least 0; rewards that are all 0 have advantage 0.
+    series of 1/p. Not centred, it is reward over mean, the estimator of the paper's theorem: the
+    update is the mean score of the correct responses, and w(p) = (1 - q^N) / p. `power` = 1/2 is
+    the advantage of Reinforce-Ada-Est (arXiv 2510.04996 v3). For rewards of at least 0; rewards
+    that are all 0 have advantage 0.
     """
 
     name: ClassVar[str] = "max_rl"
@@ -258,24 +316,24 @@ class MaxRL(Advantage):
     """Added to the mean, at least 0."""
     pool: bool = False
     """Whether the mean is that of the whole pool; of the kept group unless set."""
+    centred: bool = True
+    """Whether the mean is taken off before; else only correct responses have an advantage."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "power", check_number("power", self.power, 0))
         object.__setattr__(self, "eps", check_number("eps", self.eps, 0))
-        if not isinstance(self.pool, (bool, np.bool_)):
-            msg = f"pool must be true or false; got {self.pool!r}"
-            raise InputError(msg)
-        object.__setattr__(self, "pool", bool(self.pool))
+        object.__setattr__(self, "pool", _check_flag("pool", self.pool))
+        object.__setattr__(self, "centred", _check_flag("centred", self.centred))
 
     def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
         pos, neg = (cell.pos, cell.neg) if self.pool else (cell.keep_pos, cell.keep_neg)
         mean = _ratio(pos, pos + neg)
-        scale = self._scale(mean)
-        return (1.0 - mean) / scale, (0.0 - mean) / scale
+        scale, off = self._scale(mean), mean * self.centred
+        return (1.0 - off) / scale, (0.0 - off) / scale
 
     def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:
         mean = _mean(rewards, scored if self.pool else kept)
-        return np.asarray((rewards - mean) / self._scale(mean))
+        return np.asarray((rewards - mean * self.centred) / self._scale(mean))
 
     def _scale(self, mean: FloatArray) -> FloatArray:
         return np.where(mean > 0, mean + self.eps, 1.0) ** self.power
@@ -288,6 +346,7 @@ class PKPO(Advantage):
     Of N kept responses with c correct, a correct one is worth C(N - c, k - 1) / C(N - 1, k - 1), the
     chance that none of k - 1 others is correct; the mean of the other responses is taken off. So
     w(p) = (N-k)/(N-1) q^(k-1) + (k-1)/(N-1) q^(k-2), which tends to the derivative of pass@k over k.
+    Not centred, w(p) = q^(k-1), which is that derivative at every N.
     A group of fewer than k responses says nothing of pass@k, and has advantage 0.
     """
 
@@ -295,15 +354,20 @@ class PKPO(Advantage):
     uses_rewards: ClassVar[bool] = False
     k: int = 2
     """Responses of which one must be correct, at least 1."""
+    centred: bool = True
+    """Whether the mean of the other responses is taken off; else only correct responses have an advantage."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", check_count("k", self.k))
+        object.__setattr__(self, "centred", _check_flag("centred", self.centred))
 
     def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
         n = cell.keep_pos + cell.keep_neg
         worth = np.where((cell.keep_pos > 0) & (n >= self.k), 1.0, 0.0)
         for other in range(self.k - 1):
             worth *= np.maximum(cell.keep_neg - other, 0) / np.maximum(n - 1 - other, 1)
+        if not self.centred:
+            return worth, np.zeros(worth.shape)
         others = np.maximum(n - 1, 1)
         # A group of one has no others; its baseline is 0.
         baseline = np.where(n > 1, cell.keep_pos * worth / others, 0.0)
@@ -437,6 +501,8 @@ class Calibrated(Advantage):
 _KINDS: dict[str, type[Advantage]] = {
     rule.name: rule
     for rule in (
+        ConstantBaseline,
+        ClassWeights,
         PoolMean,
         GroupMean,
         GroupStd,

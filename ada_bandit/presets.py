@@ -13,9 +13,20 @@ from inspect import signature
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from ada_bandit.advantages import NGRPO, PKPO, Advantage, GroupMean, GroupStd, LeaveOneOut, MaxRL, PoolMean
+from ada_bandit.advantages import (
+    NGRPO,
+    PKPO,
+    Advantage,
+    ClassWeights,
+    ConstantBaseline,
+    GroupMean,
+    GroupStd,
+    LeaveOneOut,
+    MaxRL,
+    PoolMean,
+)
 from ada_bandit.budgets import Budget, Rounds, Stages
-from ada_bandit.errors import InputError, check_count, unknown_name
+from ada_bandit.errors import InputError, check_count, check_number, unknown_name
 from ada_bandit.groups import All
 from ada_bandit.laws import Beta
 from ada_bandit.rules import Balance, ExitRule, MeanBetween, Never, Positive, Quota
@@ -96,15 +107,44 @@ def _rloo(group_size: int = 4) -> Parts:
     return _once(group_size, LeaveOneOut())
 
 
+def _raft(group_size: int = 4) -> Parts:
+    return _once(group_size, ClassWeights(1.0, 0.0))
+
+
+def _reinforce(group_size: int = 1, baseline: float = 0.5) -> Parts:
+    return _once(group_size, ConstantBaseline(baseline))
+
+
+def _positives(group_size: int = 4) -> Parts:
+    return _once(group_size, MaxRL(eps=0.0, centred=False))
+
+
+def _psr(group_size: int = 8) -> Parts:
+    return _once(group_size, ClassWeights(1.0, 0.0))
+
+
+def _nsr(group_size: int = 8) -> Parts:
+    return _once(group_size, ClassWeights(0.0, -1.0))
+
+
+def _w_reinforce(group_size: int = 8, lam: float = 0.1) -> Parts:
+    return _once(group_size, ClassWeights(check_number("lam", lam, 0), -1.0))
+
+
+def _reinforce_rej(group_size: int = 4, wrong: float = 0.0) -> Parts:
+    advantage = ClassWeights(1.0, check_number("wrong", wrong), mixed=True)
+    return _once(group_size, advantage) | {"no_signal": "leave_out"}
+
+
 def _maxrl(group_size: int = 4, eps: float = 1e-6) -> Parts:
     return _once(group_size, MaxRL(eps=eps))
 
 
-def _pkpo(group_size: int = 4, k: int = 2) -> Parts:
+def _pkpo(group_size: int = 4, k: int = 2, centred: bool = True) -> Parts:
     if check_count("k", k) > check_count("group_size", group_size):
         msg = f"k must not exceed group_size, as pass@k is read off the group; got k = {k}, group_size = {group_size}"
         raise InputError(msg)
-    return _once(group_size, PKPO(k))
+    return _once(group_size, PKPO(k, centred))
 
 
 def _ngrpo(group_size: int = 4) -> Parts:
@@ -265,11 +305,30 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 f"{_PAPER} and {_CODE}",
                 exact=False,
             ),
+            Preset("raft", _raft, "n responses; 1 for a correct one, else 0", "2504.11343", _CODE),
+            Preset("reinforce", _reinforce, "n responses; r - b", "Williams 1992", "textbook"),
+            Preset(
+                "positives",
+                _positives,
+                "n responses; r / mean, so that the update is the mean score of the correct ones",
+                "2602.02710",
+                _SECONDARY,
+            ),
+            Preset("psr", _psr, "n responses; 1 for a correct one, else 0", "2506.01347", _CODE),
+            Preset("nsr", _nsr, "n responses; -1 for an incorrect one, else 0", "2506.01347", _CODE),
+            Preset("w-reinforce", _w_reinforce, "n responses; lam for a correct one, else -1", "2506.01347", _CODE),
+            Preset(
+                "reinforce-rej",
+                _reinforce_rej,
+                "n responses; 1 for a correct one, else `wrong`; groups of one class are left out",
+                "2504.11343",
+                f"{_CODE} and {_SECONDARY}",
+            ),
             Preset("maxrl", _maxrl, "n responses; (r - mean) / (mean + eps)", "2602.02710", _CODE),
             Preset(
                 "pkpo",
                 _pkpo,
-                "n responses, c correct; r C(n-c, k-1) / C(n-1, k-1), less the mean of the others",
+                "n responses, c correct; r C(n-c, k-1) / C(n-1, k-1), less the mean of the others where `centred`",
                 "2505.15201",
                 f"{_CODE}, that of MaxRL",
             ),
@@ -374,7 +433,7 @@ def presets_table() -> str:
     lines = ["| preset | what it does | options | source | written from | computed |", "|---|---|---|---|---|---|"]
     for preset in PRESETS.values():
         options = ", ".join(f"{key}={str(value).lower()}" for key, value in preset.options.items())
-        source = preset.source if preset.source.startswith("`") else _link(preset.source)
+        source = _link(preset.source) if preset.source[:4].isdigit() else preset.source
         cells = (f"`{preset.name}`", preset.formula, options, source, preset.read)
         lines.append(f"| {' | '.join(cells)} | {'exactly' if preset.exact else 'by simulation'} |")
     return "\n".join(lines) + "\n"

@@ -15,6 +15,8 @@ from ada_bandit.advantages import (
     PKPO,
     Advantage,
     Cell,
+    ClassWeights,
+    ConstantBaseline,
     GroupMean,
     GroupStd,
     LeaveOneOut,
@@ -40,7 +42,9 @@ REWARD_RULES: list[Advantage] = [
     MaxRL(power=0.5, eps=0.01),
     MaxRL(pool=True, eps=0),
     NGRPO(),
+    ConstantBaseline(0.25),
 ]
+UNCENTRED = MaxRL(eps=0, centred=False)
 
 
 def cell(pos: int, neg: int, keep_pos: int, keep_neg: int, estimate: float = NAN) -> Cell:
@@ -65,6 +69,16 @@ def cell(pos: int, neg: int, keep_pos: int, keep_neg: int, estimate: float = NAN
         (MaxRL(eps=0.25, pool=True), (2, 6, 2, 2), (1.5, -0.5)),
         (MaxRL(power=0.5, eps=0), (2, 6, 1, 3), (1.5, -0.5)),
         (MaxRL(eps=0), (0, 4, 0, 4), (1, 0)),
+        (MaxRL(eps=0, centred=False), (2, 6, 1, 3), (4, 0)),
+        (MaxRL(eps=0, centred=False), (0, 4, 0, 4), (1, 0)),
+        (ConstantBaseline(), (2, 6, 1, 3), (0.5, -0.5)),
+        (ConstantBaseline(0.2), (8, 0, 4, 0), (0.8, -0.2)),
+        (ClassWeights(), (8, 0, 4, 0), (1, -1)),
+        (ClassWeights(0.1), (2, 6, 1, 3), (0.1, -1)),
+        (ClassWeights(2, 0.5, mixed=True), (2, 6, 1, 3), (2, 0.5)),
+        (ClassWeights(2, 0.5, mixed=True), (2, 6, 0, 4), (0, 0)),
+        (PKPO(2, centred=False), (2, 6, 1, 3), (1, 0)),
+        (PKPO(2, centred=False), (2, 6, 2, 2), (2 / 3, 0)),
         # A correct one is worth C(3, 1) / C(3, 1) = 1 where it is alone, C(2, 1) / C(3, 1) = 2/3 where there are two.
         (PKPO(2), (2, 6, 1, 3), (1, -1 / 3)),
         (PKPO(2), (2, 6, 2, 2), (2 / 3 * 2 / 3, -2 / 3 * 2 / 3)),
@@ -110,7 +124,7 @@ def batches(draw: st.DrawFn) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool
     return rng.random(shape) < 0.5, scored, scored & (rng.random(shape) < density)
 
 
-@given(batch=batches(), rule=st.sampled_from(REWARD_RULES))
+@given(batch=batches(), rule=st.sampled_from([*REWARD_RULES, UNCENTRED]))
 def test_of_rewards_equals_of_classes(batch: tuple[npt.NDArray[np.bool_], ...], rule: Advantage) -> None:
     correct, scored, kept = batch
     rewards = np.where(scored, correct, NAN)
@@ -135,6 +149,8 @@ def test_of_rewards_equals_of_classes(batch: tuple[npt.NDArray[np.bool_], ...], 
         (LeaveOneOut(), (1 - 0.2, 0.5 - 1.1 / 3, 0 - 1.6 / 3)),
         (MaxRL(eps=0), (1.0, 0.0, -1.0)),
         (MaxRL(eps=0, pool=True), (1.5, 0.25, -1.0)),
+        (UNCENTRED, (2.0, 1.0, 0.0)),
+        (ConstantBaseline(0.25), (0.75, 0.25, -0.25)),
         # With one more reward of 1: mean 5/8, deviation sqrt((9 + 9 + 1 + 25) / 64 / 3).
         (NGRPO(eps=0), (0.375 / math.sqrt(44 / 192), -0.125 / math.sqrt(44 / 192), -0.625 / math.sqrt(44 / 192))),
     ],
@@ -178,6 +194,7 @@ def test_max_rl_refuses_rewards_below_zero(reward: float) -> None:
 def test_rules_that_weigh_correctness_and_not_rewards() -> None:
     assert not Unbiased().uses_rewards
     assert not PKPO().uses_rewards
+    assert not ClassWeights().uses_rewards
     assert all(rule.uses_rewards for rule in REWARD_RULES)
     flags = np.ones((1, 2), dtype=np.bool_)
     with pytest.raises(NotImplementedError, match="unbiased"):
@@ -203,7 +220,13 @@ def test_unbiased_accepts_the_remedies_that_its_error_names(policy: Policy) -> N
     assert np.isfinite(policy.tables.adv_pos).all()
 
 
-@pytest.mark.parametrize("rule", [*REWARD_RULES, Unbiased(), Unbiased(0.25), GroupStd(0.01), PKPO(3)])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *(*REWARD_RULES, UNCENTRED, GroupStd(0.01), Unbiased(), Unbiased(0.25)),
+        *(PKPO(3), PKPO(2, centred=False), ClassWeights(0.1)),
+    ],
+)
 def test_plain_values_round_trip(rule: Advantage) -> None:
     assert advantage_from_dict(rule.to_dict()) == rule
     assert advantage_from_dict(rule) is rule
@@ -223,6 +246,10 @@ def test_a_class_or_a_name_stands_for_the_rule_with_its_defaults() -> None:
         (lambda: GroupStd("small"), "eps must be a finite number.*got 'small'"),  # type: ignore[arg-type]
         (lambda: MaxRL(-1), r"power must be a finite number in \[0, inf\); got -1"),
         (lambda: MaxRL(pool=1), "pool must be true or false; got 1"),  # type: ignore[arg-type]
+        (lambda: MaxRL(centred="no"), "centred must be true or false; got 'no'"),  # type: ignore[arg-type]
+        (lambda: ConstantBaseline(NAN), "baseline must be a finite number"),
+        (lambda: ClassWeights(math.inf), "positive must be a finite number"),
+        (lambda: ClassWeights(mixed=1), "mixed must be true or false; got 1"),  # type: ignore[arg-type]
         (lambda: PKPO(0), "k must be a whole number of at least 1; got 0"),
         (lambda: Unbiased(1.5), r"baseline must be a finite number in \[0, 1\]; got 1\.5"),
         (lambda: advantage_from_dict("group_sd"), r"unknown advantage 'group_sd'; did you mean 'group_std'\?"),

@@ -231,7 +231,7 @@ def test_defaults() -> None:
         ({"group": "uniformly"}, r"unknown group rule 'uniformly'; did you mean 'uniform'\?"),
         (
             {"advantage": "grpo"},
-            "unknown advantage 'grpo'.*Known: advantage_table, calibrated, group_mean, group_std, leave_one_out",
+            "unknown advantage 'grpo'.*Known: advantage_table, calibrated, class_weights, constant_baseline, group_me",
         ),
     ],
 )

@@ -34,8 +34,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "grpo": {"group_size": 8},
     "dr-grpo": {"group_size": 8},
     "rloo": {"group_size": 8},
+    "raft": {"group_size": 1},
+    "reinforce": {"group_size": 4, "baseline": 0.25},
+    "positives": {"group_size": 8},
+    "psr": {"group_size": 4},
+    "nsr": {"group_size": 4},
+    "w-reinforce": {"group_size": 4, "lam": 0.5},
+    "reinforce-rej": {"group_size": 8, "wrong": -1.0},
     "maxrl": {"group_size": 8, "eps": 0.0},
-    "pkpo": {"group_size": 8, "k": 4},
+    "pkpo": {"group_size": 8, "k": 4, "centred": False},
     "ngrpo": {"group_size": 8},
     "reinforce-ada-pos": {"samples": 4, "rounds": 2},
     "reinforce-ada-balance": {"samples": 4, "rounds": 2},
@@ -130,7 +137,8 @@ def test_names_and_entries() -> None:
     # The published names, in the order in which commands list them.
     assert preset_names() == (
         *("grpo", "dr-grpo", "rloo", "reinforce-ada-pos", "reinforce-ada-balance", "reinforce-ada-seq"),
-        *("reinforce-ada-est", "maxrl", "pkpo", "ngrpo", "pods", "speed", "pilot-commit", "dapo", "greso", "mopps"),
+        *("reinforce-ada-est", "raft", "reinforce", "positives", "psr", "nsr", "w-reinforce", "reinforce-rej"),
+        *("maxrl", "pkpo", "ngrpo", "pods", "speed", "pilot-commit", "dapo", "greso", "mopps"),
         *("gvm", "cures", "knapsack", "vip", "bayes"),
     )
     assert tuple(PRESETS) == preset_names()
@@ -139,7 +147,7 @@ def test_names_and_entries() -> None:
         assert Policy.preset(name).name == preset.name == name
         assert preset.formula
         assert preset.source
-        assert preset.read.startswith(("public code", "paper text", "secondary text", "ours"))
+        assert preset.read.startswith(("public code", "paper text", "secondary text", "textbook", "ours"))
     with pytest.raises(TypeError):
         PRESETS["grpo"] = PRESETS["rloo"]  # type: ignore[index]
 
@@ -159,6 +167,44 @@ def test_weight_of_maxrl(n: int) -> None:
     np.testing.assert_allclose(
         weight(Policy.preset("maxrl", group_size=n, eps=0.0)), (1 - Q ** (n - 1)) / P, rtol=1e-12
     )
+
+
+# Weights of the definitions, w(p) = E[k+ a+] / p - E[k- a-] / q, with k+ binomial: sums that have a closed form.
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("raft", {"group_size": 1}, 1 + 0 * P),
+        ("raft", {"group_size": 16}, 1 + 0 * P),
+        ("psr", {}, 1 + 0 * P),
+        ("nsr", {}, 1 + 0 * P),
+        ("w-reinforce", {}, 1.1 + 0 * P),
+        ("w-reinforce", {"lam": 0.5, "group_size": 3}, 1.5 + 0 * P),
+        ("reinforce", {}, 1 + 0 * P),
+        ("reinforce", {"group_size": 4, "baseline": 0.2}, 1 + 0 * P),
+        ("positives", {}, (1 - Q**4) / P),
+        ("positives", {"group_size": 1}, 1 + 0 * P),
+        ("reinforce-rej", {}, 1 - P**3),
+        ("reinforce-rej", {"wrong": -1.0, "group_size": 8}, 2 - P**7 - Q**7),
+        ("pkpo", {"centred": False}, Q),
+        ("pkpo", {"centred": False, "group_size": 8, "k": 4}, Q**3),
+    ],
+)
+def test_weights_without_a_group_baseline(name: str, options: dict[str, Any], expected: Array) -> None:
+    np.testing.assert_allclose(weight(Policy.preset(name, **options)), expected, rtol=1e-12)
+
+
+def test_the_two_estimators_of_pass_at_k_differ_where_it_matters() -> None:
+    centred, plain = (Policy.preset("pkpo", centred=flag) for flag in (True, False))
+    # At p = 0.9, n = 4, k = 2: 2/3 * 0.1 + 1/3 against 0.1, half the slope 2 q of pass@2.
+    assert analyze(centred, 0.9).gradient_weight == pytest.approx(0.4, rel=1e-12)
+    assert analyze(plain, 0.9).gradient_weight == pytest.approx(0.1, rel=1e-12)
+
+
+def test_raft_trains_on_correct_responses_alone() -> None:
+    tables = Policy.preset("raft", group_size=3).tables
+    pos, neg = np.nonzero(tables.exits)
+    np.testing.assert_array_equal(tables.adv_pos[pos, neg], pos > 0)
+    np.testing.assert_array_equal(tables.adv_neg[pos, neg], 0)
 
 
 @pytest.mark.parametrize(("n", "k"), [(4, 1), (4, 2), (4, 4), (16, 2), (16, 8)])

@@ -279,7 +279,9 @@ def test_the_mean_update_is_w_grad_p(model: Model, name: str) -> None:
     weight = analyze(policy, prompts.pass_rates(weights)).gradient_weight
     error = updates.std(axis=1) / np.sqrt(copies)
     miss = np.abs(updates.mean(axis=1) - weight[:, None] * gradients)
-    assert (miss <= 4 * error + 1e-15).all()
+    # What has a chance of less than 10 in as many copies may not have been seen, and so be missing in the spread too.
+    unseen = 10 / copies * np.abs(updates).max(axis=1)
+    assert (miss <= 4 * error + unseen).all()
     assert (error < 0.2 * np.abs(weight[:, None] * gradients).max()).all()
 
 
