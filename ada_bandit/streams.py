@@ -29,6 +29,8 @@ class Stream(IntEnum):
     """What the simulated answers of one class differ by."""
     LENGTHS = 20
     """Lengths of simulated responses."""
+    RESAMPLES = 21
+    """Resamples of a bootstrap."""
     SEED_LOW = 1 << 15
     """Low half of the seed that an engine with a generator of its own gets for a response."""
     SEED_HIGH = (1 << 15) + 1

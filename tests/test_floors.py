@@ -21,7 +21,7 @@ FLOORS = {
     ),
     "parts": "rules rule_files budgets shared groups",
     "policy": "sampling gradient fit_weight advantages tables stopping presets policy",
-    "readings": "exact unscored estimators efficiency calibration fitting optimal specs",
+    "readings": "exact unscored estimators efficiency measured calibration fitting optimal specs",
     "running": "memory allocator steps empirical step_specs",
 }
 """The library from the ground up: a module imports from those before it alone."""

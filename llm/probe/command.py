@@ -14,6 +14,7 @@ from ada_bandit.programs.console import escape, new_table, open_console, print_n
 from ada_bandit.programs.folders import make_folder, write_results
 from ada_bandit.programs.options import FiguresOption, JsonOption
 from ada_bandit.programs.records import to_json
+from ada_bandit.programs.scores import write_scores
 from llm.commands.errors import command
 from llm.commands.sampling import ExactSampling, ModelArgument
 from llm.logs import run_metadata
@@ -39,7 +40,10 @@ def probe(
         ),
     ] = "all",
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for probe.json, the figure, and what is kept of each prompt.")
+        Path,
+        typer.Option(
+            metavar="DIR", help="Folder for probe.json, scores.npz, the figure, and what is kept of each prompt."
+        ),
     ] = Path("out/probe"),
     figures: FiguresOption = True,
     as_json: JsonOption = False,
@@ -47,7 +51,8 @@ def probe(
     """Measure noise ratios, |phi|^2, class means and cosines of scores; tell where the score model fails.
 
     A probe that was killed goes on when the same command is given again. `noise_ratio` and `prior`
-    in probe.json are what bayes_policy takes.
+    in probe.json are what bayes_policy takes; from scores.npz 'python -m sim frontier --probe'
+    tells the efficiency of any policy on these prompts as it is measured.
 
     \b
     Examples:
@@ -58,8 +63,9 @@ def probe(
     folder = make_folder(out)
     measured = run_probe(run, folder, prompts=prompts, samples=samples, parameters=parameters, progress=progress)
     text = to_json(measured.to_dict() | {"metadata": run_metadata(run)})
-    draw = partial(write_figure, measured.summary, title=_title(measured)) if figures else None
-    written = write_results(folder, {"probe.json": text}, draw)
+    draw = partial(write_figure, measured.summary, title=measured.label) if figures else None
+    write_scores(folder / "scores.npz", measured.to_scores())
+    written = [*write_results(folder, {"probe.json": text}, draw), "scores.npz"]
     if as_json:
         sys.stdout.write(text)
         return
@@ -67,19 +73,10 @@ def probe(
     print_written(folder, written, open_console())
 
 
-def _title(measured: Probe) -> str:
-    counts, settings = measured.summary.counts, measured.settings
-    return (
-        f"{settings['model']['name']} on {settings['task']['kind']}: {counts['usable']} of "
-        f"{counts['prompts']} prompts x {settings['samples']} responses, {measured.parameters:,} parameters "
-        f"({settings['parameters']})"
-    )
-
-
 def _print(measured: Probe) -> None:
     """Print what was measured, and what it says of the model."""
     shown, summary, told = open_console(), measured.summary, measured.to_dict()
-    shown.print(_title(measured), style="bold", markup=False, highlight=False)
+    shown.print(measured.label, style="bold", markup=False, highlight=False)
     print_notes(_notes(measured, told), shown)
     for table in (_numbers(summary.estimates), _thirds(measured), _checks(measured)):
         shown.print()
@@ -113,7 +110,7 @@ def _notes(measured: Probe, told: dict[str, Any]) -> list[str]:
     if counts["negative_phi_square"]:
         notes.append(f"{counts['negative_phi_square']} prompts with a negative estimate of |phi|^2, used as it is")
     if measured.sketched:
-        notes.append("phi was kept as a sketch: a single cosine has a standard error of 0.002 from that alone")
+        notes.append("scores were kept as sketches: a single cosine has a standard error of 0.002 from that alone")
     return notes
 
 

@@ -1,6 +1,6 @@
 """Measure what the score model assumes on a model and a task: sample, score, and take per-response gradients.
 
-Of a prompt only sums over its responses' scores are kept (`llm.probe.score_model`), so the memory needed
+Of a prompt only sums over its responses' scores are kept (`llm.probe.sums`), so the memory needed
 is that of a few gradients, whatever the number of responses. A response that was sampled several
 times has its gradient taken once. What is done of a prompt is written to a file of its own, so a
 probe that was killed goes on where it was.
@@ -9,6 +9,7 @@ probe that was killed goes on where it was.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +22,16 @@ import numpy as np
 
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_count
+from ada_bandit.laws import law_from_dict
 from ada_bandit.programs.folders import write_file, write_text
 from ada_bandit.programs.records import plain, to_json
+from ada_bandit.programs.scores import ProbedScores
 from ada_bandit.uniforms import fold_seed
 from llm.config import RunConfig
 from llm.loss import collate, token_statistics
 from llm.models import choose_device, load_model
-from llm.probe.score_model import ProbeSummary, PromptScores, ScoreSums, Sketch, summarise
+from llm.probe.score_model import ProbeSummary, summarise
+from llm.probe.sums import PromptScores, ScoreSums, Sketch, class_scores
 from llm.rollout import Rollouts, prepare, rollout_settings, sample_batches
 from llm.samplers.make import make_sampler
 from llm.types import KeptResponse, Progress, Prompt, Response, no_progress
@@ -199,7 +203,7 @@ class PromptRecord:
         try:
             with np.load(path, allow_pickle=False) as file:
                 values: dict[str, Any] = {
-                    name: file[name] if name == "phi" else file[name].item() for name in file.files
+                    name: file[name] if file[name].ndim else file[name].item() for name in file.files
                 }
             scores = PromptScores(**{each.name: values.pop(each.name) for each in fields(PromptScores)})
             return cls(scores=scores, **values)
@@ -221,7 +225,7 @@ def score_prompt(
     Parameters
     ----------
     gradients, sketch
-        How gradients are taken, and what is kept of phi.
+        How gradients are taken, and what is kept of their sums.
     prompt, encoded
         The prompt and its tokens.
     responses
@@ -270,9 +274,35 @@ class Probe:
     parameters: int
     """Number of parameters that gradients were taken of."""
     sketched: bool
-    """Whether phi was kept as a sketch, which adds noise to inner products of different prompts."""
+    """Whether sums of scores were kept as sketches, which adds noise to inner products of different prompts."""
     notes: tuple[str, ...]
     """What was left out, in words."""
+
+    @property
+    def label(self) -> str:
+        """The model, the task and the size of the probe, in words."""
+        counts, settings = self.summary.counts, self.settings
+        return (
+            f"{settings['model']['name']} on {settings['task']['kind']}: {counts['usable']} of "
+            f"{counts['prompts']} prompts x {settings['samples']} responses, {self.parameters:,} parameters "
+            f"({settings['parameters']})"
+        )
+
+    def to_scores(self) -> ProbedScores:
+        """Return what measured efficiency needs."""
+        kept = [record.scores for record in self.records]
+        overlap = self.summary.estimates["alignment"].value
+        return ProbedScores(
+            label=self.label,
+            keys=tuple(record.key for record in self.records),
+            families=tuple(record.family for record in self.records),
+            scores=class_scores(kept),
+            tokens=np.array([record.tokens for record in self.records]) / self.settings["samples"],
+            unscored=sum(each.unscored for each in kept),
+            noise_ratio=self.summary.noise_ratio,
+            overlap=overlap if math.isfinite(overlap) else None,
+            prior=law_from_dict(self.summary.prior),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""

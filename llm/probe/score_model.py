@@ -32,17 +32,15 @@ import numpy.typing as npt
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
 from ada_bandit.fitting import fit_prior
+from ada_bandit.measured import ClassScores
 from ada_bandit.programs.records import plain
-from ada_bandit.uniforms import Stream, fold_seed, uniform
+from ada_bandit.uniforms import fold_seed
+from llm.probe.sums import PromptScores, class_scores
 
 __all__ = [
-    "SKETCH",
     "Check",
     "Geometry",
     "ProbeSummary",
-    "PromptScores",
-    "ScoreSums",
-    "Sketch",
     "Third",
     "ValueWithError",
     "geometry",
@@ -50,124 +48,7 @@ __all__ = [
     "summarise",
 ]
 
-SKETCH = 2**18
-"""Most numbers that are kept of a prompt's phi."""
 _RESAMPLES = 2000
-
-
-class Sketch:
-    """A fixed map to fewer coordinates that keeps inner products without bias (count sketch; Charikar et al. 2002).
-
-    Every coordinate goes to one bucket with one sign, both fixed by `uniform`. An inner product of
-    two vectors x and y comes out with a standard error of at most
-    sqrt((|x|^2 |y|^2 + <x, y>^2) / buckets). Vectors that are short enough are kept as they are.
-
-    Parameters
-    ----------
-    size
-        Length of the vectors.
-    buckets
-        Most coordinates that are kept.
-    """
-
-    def __init__(self, size: int, buckets: int = SKETCH) -> None:
-        self.size = min(size, buckets)
-        self.exact = size <= buckets
-        if not self.exact:
-            coordinates = np.arange(size)
-            self._bucket = (uniform(0, Stream.BUCKETS, 0, coordinates) * buckets).astype(np.int64)
-            self._sign = np.where(uniform(0, Stream.SIGNS, 0, coordinates) < 0.5, -1.0, 1.0)
-
-    def __call__(self, vector: FloatArray) -> npt.NDArray[np.float32]:
-        """Return the sketch of a vector, ``[coordinate]``."""
-        if self.exact:
-            return vector.astype(np.float32)
-        return np.bincount(self._bucket, weights=vector * self._sign, minlength=self.size).astype(np.float32)
-
-
-@dataclass(frozen=True, eq=False)
-class PromptScores:
-    """What is kept of the scores of one prompt's responses."""
-
-    pos: int
-    """Correct responses."""
-    neg: int
-    """Incorrect responses."""
-    unscored: int
-    """Responses without a reward; part of `mean_square` alone."""
-    pos_energy: float
-    """Sum of |s|^2 over the correct responses."""
-    neg_energy: float
-    """Sum of |s|^2 over the incorrect responses."""
-    pos_square: float
-    """|sum of s over the correct responses|^2."""
-    neg_square: float
-    """|sum of s over the incorrect responses|^2."""
-    product: float
-    """Inner product of these two sums."""
-    mean_square: float
-    """Unbiased estimate of |E s|^2 from all responses; NaN for fewer than two."""
-    phi: npt.NDArray[np.float32]
-    """`[coordinate]` Sketch of the difference of the class means; zeros where a class is empty."""
-
-
-class ScoreSums:
-    """Running sums of the scores of one prompt: a vector a class, whatever the number of responses.
-
-    Parameters
-    ----------
-    size
-        Number of parameters.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._sums: dict[bool | None, FloatArray] = {}
-        self._energy = dict.fromkeys((True, False, None), 0.0)
-        self._counts = dict.fromkeys((True, False, None), 0)
-
-    def add(self, score: FloatArray, correct: bool | None, times: int = 1) -> None:
-        """Enter the score of a response.
-
-        Parameters
-        ----------
-        score
-            ``[parameter]`` gradient of the log-probability of the response.
-        correct
-            Whether it is correct; None for a response without a reward.
-        times
-            How many responses were this very one.
-        """
-        # Sums from which others are subtracted need double precision.
-        vector = np.asarray(score, dtype=np.float64)
-        self._sum(correct)[:] += times * vector
-        self._energy[correct] += times * float(vector @ vector)
-        self._counts[correct] += times
-
-    def _sum(self, correct: bool | None) -> FloatArray:
-        return self._sums.setdefault(correct, np.zeros(self._size))
-
-    def finish(self, sketch: Sketch) -> PromptScores:
-        """Return what is kept."""
-        pos, neg = self._counts[True], self._counts[False]
-        sum_pos, sum_neg = (self._sum(correct) for correct in (True, False))
-        both = pos > 0 and neg > 0
-        total, mean_square = sum(self._counts.values()), math.nan
-        if total > 1:
-            whole = sum_pos + sum_neg + self._sums.get(None, 0.0)
-            mean_square = (float(whole @ whole) - sum(self._energy.values())) / (total * (total - 1))
-        return PromptScores(
-            pos,
-            neg,
-            self._counts[None],
-            self._energy[True],
-            self._energy[False],
-            float(sum_pos @ sum_pos),
-            float(sum_neg @ sum_neg),
-            float(sum_pos @ sum_neg),
-            mean_square,
-            sketch(sum_pos / pos - sum_neg / neg) if both else np.zeros(sketch.size, dtype=np.float32),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -439,13 +320,12 @@ def summarise(prompts: Sequence[PromptScores], families: Sequence[str] | None = 
     held = prior.weights > 0
     rate, phi_square = estimated.pass_rate[usable], estimated.phi_square[usable]
     pos_noise, neg_noise = estimated.pos_noise[usable], estimated.neg_noise[usable]
-    vectors = np.stack([each.phi for each, use in zip(prompts, usable, strict=True) if use])
     kinds = np.array(["" if families is None else families[at] for at in np.nonzero(usable)[0].tolist()])
     third_of = np.empty(rate.size, dtype=np.int64)
     parts = np.array_split(np.argsort(rate, kind="stable"), 3)
     for number, part in enumerate(parts):
         third_of[part] = number
-    gram = _gram(vectors)
+    gram = _gram(class_scores(prompts).of(usable))
     estimates = {
         "pass_rate": _mean(estimated.pass_rate[np.isfinite(estimated.pass_rate)]),
         "phi_square": _mean(phi_square),
@@ -506,10 +386,12 @@ def _mean_score_square(estimated: Geometry) -> ValueWithError:
     return _jackknife(statistic, mean_square.size)
 
 
-def _gram(vectors: npt.NDArray[np.float32]) -> FloatArray:
+def _gram(scores: ClassScores) -> FloatArray:
     """Return the inner products of different prompts' phi, ``[prompt, prompt]``, with 0 on the diagonal."""
-    wide = vectors.astype(np.float64)
-    products = wide @ wide.T
+    pos, neg = 1 / scores.pos, 1 / scores.neg
+    across = scores.gram_cross * np.multiply.outer(pos, neg)
+    products = scores.gram_pos * np.multiply.outer(pos, pos) + scores.gram_neg * np.multiply.outer(neg, neg)
+    products -= across + across.T
     np.fill_diagonal(products, 0.0)
     return np.asarray(products)
 

@@ -17,11 +17,13 @@ from ada_bandit import Policy, ScoreModel, bayes_policy
 from ada_bandit.errors import InputError
 from ada_bandit.fitting import fit_prior
 from ada_bandit.laws import law_from_dict
+from ada_bandit.programs.scores import read_scores
 from ada_bandit.uniforms import fold_seed, uniform
 from llm.cli import app
 from llm.config import RunConfig
 from llm.probe.measure import ScoreGradients, run_probe, score_prompt
-from llm.probe.score_model import Check, PromptScores, ScoreSums, Sketch, ValueWithError, geometry, log_slope, summarise
+from llm.probe.score_model import Check, ValueWithError, geometry, log_slope, summarise
+from llm.probe.sums import PromptScores, ScoreSums, Sketch, class_scores
 from llm.types import Prompt, Response
 from tests.llm.runs import evens
 
@@ -293,7 +295,6 @@ def test_sketch_keeps_inner_products() -> None:
     sketch = Sketch(size, buckets)
     chance = generator(5)
     z = np.empty(pairs)
-    z = np.empty(pairs)
     for at in range(pairs):
         x, y = (chance.normal(0, chance.uniform(0.2, 2, size)) for _ in range(2))
         exact = float(x @ y)
@@ -304,6 +305,35 @@ def test_sketch_keeps_inner_products() -> None:
     assert abs(z.mean()) < 4 / np.sqrt(pairs)
     # The variance of a variance of normal deviates is 2 / n; one fixed sketch has its own, about 2 / buckets more.
     assert abs(z.var() - 1) < 4 * np.sqrt(2 / pairs + 2 / buckets)
+
+
+def test_products_of_class_sums_are_those_of_the_scores() -> None:
+    chance, size, counts = generator(9), 40, ((3, 2), (1, 4), (0, 3))
+    drawn = [(chance.standard_normal((pos, size)), chance.standard_normal((neg, size))) for pos, neg in counts]
+    found = class_scores([keep(pos, neg, size=size) for pos, neg in drawn])
+    pos, neg = (np.array([part[kind].sum(axis=0) for part in drawn]) for kind in (0, 1))
+    for name, expected in (("gram_pos", pos @ pos.T), ("gram_cross", pos @ neg.T), ("gram_neg", neg @ neg.T)):
+        np.testing.assert_allclose(getattr(found, name), expected, atol=1e-4, err_msg=name)
+    np.testing.assert_array_equal(found.pos, [3, 1, 0])
+    np.testing.assert_allclose(found.neg_energy, [(part[1] ** 2).sum() for part in drawn])
+
+
+def test_sketched_sums_have_exact_products_of_one_prompt() -> None:
+    sketch, size = Sketch(500, 16), 500
+    chance, prompts = generator(10), []
+    vectors = chance.standard_normal((2, 2, 3, size))
+    for pos, neg in vectors:
+        sums = ScoreSums(size)
+        for correct, scores in ((True, pos), (False, neg)):
+            for score in scores:
+                sums.add(score, correct)
+        prompts.append(sums.finish(sketch))
+    found, total = class_scores(prompts), vectors.sum(axis=2)
+    np.testing.assert_allclose(np.diag(found.gram_cross), (total[:, 0] * total[:, 1]).sum(axis=1))
+    np.testing.assert_allclose(np.diag(found.gram_pos), (total[:, 0] ** 2).sum(axis=1))
+    assert found.gram_pos[0, 1] == pytest.approx(
+        float(sketch(total[0, 0]).astype(np.float64) @ sketch(total[1, 0])), rel=1e-5
+    )
 
 
 def test_short_vectors_are_kept_as_they_are() -> None:
@@ -582,6 +612,14 @@ def test_command_writes_json_and_figure(torch: Any, tmp_path: Path, tiny_model_d
     assert told["counts"]["responses"] == 6 * 16
     assert [row["pos"] + row["neg"] for row in told["prompts"]] == [16] * 6
     bayes_policy(law_from_dict(told["prior"]), ScoreModel(noise_ratio=told["noise_ratio"]))
+    probed = read_scores(out / "scores.npz")
+    assert [row["pos"] for row in told["prompts"]] == probed.scores.pos.tolist()
+    assert list(probed.noise_ratio or ()) == told["noise_ratio"]
+    assert probed.overlap == told["estimates"]["alignment"]["value"]
+    assert probed.prior == law_from_dict(told["prior"])
+    assert probed.keys[1] == "evens/1"
+    assert set(probed.families) == {"even", "odd"}
+    assert float(probed.tokens @ np.full(6, 16)) == pytest.approx(told["counts"]["tokens"])
     for text in ("noise_ratio = (", "|phi|^2", "verdict", "the task has 6"):
         assert text in done.output
     again = run(tiny_model_dir, *options, "--json", "--no-figures")
