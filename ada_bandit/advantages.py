@@ -24,6 +24,7 @@ from ada_bandit.objectives import Objective
 from ada_bandit.sampling import SamplingTables
 
 __all__ = [
+    "HADW",
     "NGRPO",
     "PKPO",
     "Advantage",
@@ -37,6 +38,7 @@ __all__ = [
     "LeaveOneOut",
     "MaxRL",
     "PoolMean",
+    "Shrunk",
     "Unbiased",
     "advantage_from_dict",
 ]
@@ -298,6 +300,38 @@ class LeaveOneOut(Advantage):
 
 
 @dataclass(frozen=True)
+class Shrunk(LeaveOneOut):
+    """Reward minus (1 - weight) times the mean of the prompt's other responses, minus weight times `mean`.
+
+    The James-Stein baseline of JSPO (arXiv 2511.03710), with constants for what it takes from the
+    batch: the mean over the other prompts, and weight = v / (v + s) from the variance v of a group's
+    mean and the spread s of the groups' means. In a large batch they tend to E[p] and v / (2 v + Var[p]),
+    v = E[p q] / n.
+    """
+
+    name: ClassVar[str] = "shrunk"
+    weight: float = 0.2
+    """How far the baseline is drawn to `mean`, in [0, 1]."""
+    mean: float = 0.5
+    """Mean reward of the other prompts."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", check_number("weight", self.weight, 0, 1))
+        object.__setattr__(self, "mean", check_number("mean", self.mean))
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        of_pos, of_neg = super().of_classes(cell)
+        # The leave-one-out advantage is r - b, so that r - (1 - weight) b - weight mean is this.
+        return self._drawn(1.0, of_pos), self._drawn(0.0, of_neg)
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:
+        return self._drawn(rewards, super().of_rewards(rewards, scored, kept))
+
+    def _drawn(self, rewards: FloatArray | float, left: FloatArray) -> FloatArray:
+        return np.asarray((1 - self.weight) * left + self.weight * (rewards - self.mean))
+
+
+@dataclass(frozen=True)
 class MaxRL(Advantage):
     """Reward minus mean, over the mean plus `eps` (MaxRL, arXiv 2602.02710, as its public code centres it).
 
@@ -394,6 +428,37 @@ class NGRPO(GroupStd):
         with_one = np.concatenate([rewards, one], axis=-1)
         scored, kept = (np.concatenate([flags, one > 0], axis=-1) for flags in (scored, kept))
         return super().of_rewards(with_one, scored, kept)[..., :-1]
+
+
+@dataclass(frozen=True)
+class HADW(GroupStd):
+    """`group_std` times scale exp(-sign(A) (mean - centre)) (HA-DW, arXiv 2601.08521).
+
+    On a group with a mean below the centre positive advantages grow and negative ones shrink; above it
+    the other way round. The paper's centre is a moving mean over batches; here it is a constant.
+    """
+
+    name: ClassVar[str] = "ha_dw"
+    scale: float = 1.3
+    """Factor on every advantage, at least 0."""
+    centre: float = 0.5
+    """Mean reward of a prompt that is neither hard nor easy."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "scale", check_number("scale", self.scale, 0))
+        object.__setattr__(self, "centre", check_number("centre", self.centre))
+
+    def of_classes(self, cell: Cell) -> tuple[FloatArray, FloatArray]:
+        mean = _ratio(cell.keep_pos, cell.keep_pos + cell.keep_neg)
+        of_pos, of_neg = super().of_classes(cell)
+        return self._weighed(of_pos, mean), self._weighed(of_neg, mean)
+
+    def of_rewards(self, rewards: FloatArray, scored: BoolArray, kept: BoolArray) -> FloatArray:
+        return self._weighed(super().of_rewards(rewards, scored, kept), _mean(rewards, kept))
+
+    def _weighed(self, advantages: FloatArray, mean: FloatArray) -> FloatArray:
+        return np.asarray(advantages * self.scale * np.exp(-np.sign(advantages) * (mean - self.centre)))
 
 
 @dataclass(frozen=True)
@@ -510,6 +575,8 @@ _KINDS: dict[str, type[Advantage]] = {
         MaxRL,
         PKPO,
         NGRPO,
+        HADW,
+        Shrunk,
         Unbiased,
         Calibrated,
         AdvantageTable,

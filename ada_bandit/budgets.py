@@ -22,7 +22,7 @@ from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.history import History
 from ada_bandit.laws import Law
 
-__all__ = ["BatchBudget", "BatchState", "Budget", "Rounds", "Stages"]
+__all__ = ["AfterPilot", "BatchBudget", "BatchState", "Budget", "Rounds", "Stages"]
 
 MOST_SAMPLES = 4096
 """The most responses that a prompt may get: the tables hold a cell for every pair of counts."""
@@ -209,6 +209,53 @@ class Stages(Budget):
 
     def to_dict(self) -> dict[str, Any]:
         return without_default({"name": self.name, "sizes": list(self.sizes), "replace": self.replace})
+
+
+@dataclass(frozen=True)
+class AfterPilot(Budget):
+    """A pilot, and then one more round, whose size depends on how many responses of the pilot were correct.
+
+    Where some of the pilot got no score, the round is that of the nearest share of correct ones.
+    """
+
+    name: ClassVar[str] = "after_pilot"
+    pilot: int
+    """Responses of the pilot, at least 1."""
+    more: tuple[int, ...]
+    """``[correct]`` responses of the second round, at least 0, for 0 up to all of the pilot correct."""
+    replace: float = 0.0
+    """Share of the most responses that may be drawn on top, to replace responses without a score."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pilot", check_count("pilot", self.pilot))
+        if isinstance(self.more, (str, bytes)) or not isinstance(self.more, Iterable):
+            msg = f"more must be a sequence of whole numbers, such as (8, 2, 0) for a pilot of 2; got {self.more!r}"
+            raise InputError(msg)
+        object.__setattr__(self, "more", tuple(check_count("every entry of more", size, 0) for size in self.more))
+        if len(self.more) != self.pilot + 1:
+            msg = (
+                f"more must have {self.pilot + 1} entries, for 0 to {self.pilot} correct responses of the pilot; got "
+                f"{len(self.more)}"
+            )
+            raise InputError(msg)
+        object.__setattr__(self, "replace", check_number("replace", self.replace, 0, 1))
+        self._check_size()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Responses asked for in each round, in order, of a prompt that gets the most."""
+        return (self.pilot, max(self.more)) if any(self.more) else (self.pilot,)
+
+    def draws(self, resolved: BoolArray) -> IntArray:
+        pos, neg = np.indices(resolved.shape)
+        total = pos + neg
+        nearest = np.floor(self.pilot * pos / np.maximum(total, 1) + 0.5).astype(np.int64)
+        wanted = np.where((total <= self.pilot) & ~resolved, np.asarray(self.more, dtype=np.int64)[nearest], 0)
+        wanted = np.minimum(wanted, np.maximum(self.max_samples - total, 0))
+        return np.asarray(np.where(total == 0, self.pilot, wanted), dtype=np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        return without_default(plain(self) | {"more": list(self.more)})
 
 
 def without_default(options: dict[str, Any]) -> dict[str, Any]:

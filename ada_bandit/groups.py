@@ -13,7 +13,7 @@ from ada_bandit._parts import Square, build, check_table, plain
 from ada_bandit._types import IntArray
 from ada_bandit.errors import InputError, check_count, preview
 
-__all__ = ["All", "Balanced", "GroupRule", "SplitTable", "Uniform", "group_from_dict"]
+__all__ = ["All", "Balanced", "GroupRule", "Matched", "SplitTable", "Uniform", "group_from_dict"]
 
 
 class GroupRule(ABC):
@@ -86,6 +86,19 @@ class All(GroupRule):
         return np.where(enough, pos, 0), np.where(enough, neg, 0)
 
 
+@dataclass(frozen=True)
+class Matched(GroupRule):
+    """Every positive, and as many negatives at the most (AERO, arXiv 2602.14338).
+
+    A pool without positives keeps nothing. The group size is only the unit of the gradient weight.
+    """
+
+    name: ClassVar[str] = "matched"
+
+    def split(self, pos: IntArray, neg: IntArray, group_size: int) -> tuple[IntArray, IntArray]:  # noqa: ARG002
+        return pos, np.minimum(pos, neg)
+
+
 @dataclass(frozen=True, init=False)
 class SplitTable(GroupRule):
     """As many positives and negatives as tables say: a rule without a formula, such as a computed optimum."""
@@ -125,5 +138,5 @@ def group_from_dict(data: Any) -> GroupRule:
     """
     if isinstance(data, GroupRule):
         return data
-    kinds: dict[str, type[GroupRule]] = {rule.name: rule for rule in (Balanced, Uniform, All, SplitTable)}
+    kinds: dict[str, type[GroupRule]] = {rule.name: rule for rule in (Balanced, Uniform, All, Matched, SplitTable)}
     return build("group rule", kinds, data, "'balanced'")

@@ -7,6 +7,7 @@ them are options.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ada_bandit.advantages import (
+    HADW,
     NGRPO,
     PKPO,
     Advantage,
@@ -24,14 +26,28 @@ from ada_bandit.advantages import (
     LeaveOneOut,
     MaxRL,
     PoolMean,
+    Shrunk,
 )
-from ada_bandit.budgets import Budget, Rounds, Stages
+from ada_bandit.budgets import AfterPilot, Budget, Rounds, Stages
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
-from ada_bandit.groups import All
+from ada_bandit.groups import All, Matched
 from ada_bandit.laws import Beta
 from ada_bandit.rules import Balance, ExitRule, MeanBetween, Never, Positive, Quota
 from ada_bandit.score_model import ScoreModel
-from ada_bandit.shared import GVM, VIP, Est, Greso, Knapsack, Mopps, Neyman, Refill
+from ada_bandit.shared import (
+    GVM,
+    VIP,
+    CobaRL,
+    Dynamo,
+    Est,
+    Greso,
+    Hora,
+    Knapsack,
+    Mopps,
+    Neyman,
+    Ranked,
+    Refill,
+)
 from ada_bandit.stopping import StoppingProblem
 
 __all__ = ["COMMON", "PRESETS", "Parts", "Preset", "preset_names", "presets_table"]
@@ -151,6 +167,14 @@ def _ngrpo(group_size: int = 4) -> Parts:
     return _once(group_size, NGRPO())
 
 
+def _ha_dw(group_size: int = 4, scale: float = 1.3, centre: float = 0.5) -> Parts:
+    return _once(group_size, HADW(scale=scale, centre=centre))
+
+
+def _jspo(group_size: int = 4, weight: float = 0.2, mean: float = 0.5) -> Parts:
+    return _once(group_size, Shrunk(weight, mean))
+
+
 def _pos(samples: int = 8, rounds: int = 4, group_size: int = 4) -> Parts:
     return _parts(Positive(1), Rounds(samples, rounds), group_size)
 
@@ -193,6 +217,41 @@ def _pilot_commit(pilot: int = 32, commit: int = 96, low: float = 0.125, high: f
     budget = Stages((pilot, commit))
     # A pool that went on has more than the pilot's responses, also where some, though not most, got no score.
     return _parts(~MeanBetween(low, high), budget, group=All(at_least=pilot + 1), advantage=GroupStd())
+
+
+def _dars(pilot: int, maximum: int, wanted: Callable[[float], float]) -> Parts:
+    """Take a pilot; where it is wrong more often than right, go on until wanted(p) / (2 p q) responses are in."""
+    size, most = check_count("pilot", pilot), check_count("maximum", maximum)
+    if most < size:
+        msg = f"maximum must be at least the pilot; got maximum = {most} and pilot = {size}"
+        raise InputError(msg)
+
+    def more(correct: int) -> int:
+        rate = max(correct, 0.5) / size
+        if rate >= 0.5:
+            return 0
+        # A whole number stays one where rounding has put a trace on top.
+        return min(math.ceil(wanted(rate) / (2 * rate * (1 - rate)) - size - 1e-9), most - size)
+
+    budget = AfterPilot(size, tuple(more(correct) for correct in range(size + 1)))
+    return _parts(Never(), budget, size, group=All(), advantage=GroupMean(), no_signal="leave_out")
+
+
+def _dars_et(pilot: int = 8, maximum: int = 32) -> Parts:
+    return _dars(pilot, maximum, lambda _: pilot / 2)
+
+
+def _dars_hw(pilot: int = 8, maximum: int = 64) -> Parts:
+    return _dars(pilot, maximum, lambda rate: pilot * (1 - rate))
+
+
+def _aero(pilot: int = 8, more: int = 2, maximum: int = 16) -> Parts:
+    size, step, most = check_count("pilot", pilot), check_count("more", more), check_count("maximum", maximum)
+    rounds, left = divmod(most - size, step)
+    if rounds < 0 or left:
+        msg = f"maximum must be the pilot and some rounds of more; got maximum = {most}, pilot = {size}, more = {step}"
+        raise InputError(msg)
+    return _parts(Positive(1), Stages((size, *[step] * rounds)), size, group=Matched(), advantage=GroupStd())
 
 
 def _bayes(
@@ -240,7 +299,7 @@ def _gvm(
     beta: float = 2.0,
 ) -> Parts:
     budget = GVM(average, maximum, minimum, pilot, alpha=alpha, beta=beta)
-    return _parts(Quota(1, 1), budget, group=All(), advantage=LeaveOneOut())
+    return _parts(Quota(1, 1), budget, group=All(), advantage=MaxRL(eps=0.0, centred=False))
 
 
 def _cures(average: float = 8.0, maximum: int = 32, minimum: int = 2, pilot: int = 0) -> Parts:
@@ -265,6 +324,41 @@ def _est(
 ) -> Parts:
     budget = Est(average, maximum, minimum, pilot, power=power, eps=eps)
     return _parts(Quota(1, 1), budget, group=All(), advantage=MaxRL(power=0.5, eps=eps))
+
+
+def _hora(average: float = 16.0, maximum: int = 64, minimum: int = 4, pilot: int = 4) -> Parts:
+    return _parts(Quota(1, 1), Hora(average, maximum, minimum, pilot), group=All(), advantage=GroupStd())
+
+
+def _coba_rl(
+    average: float = 8.0,
+    maximum: int = 128,
+    minimum: int = 2,
+    pilot: int = 0,
+    tau: float = 1.0,
+    kappa: float = 11.0,
+    least: float = 1.0,
+    most: float = 10.0,
+    slope: float = 9.0,
+) -> Parts:
+    budget = CobaRL(average, maximum, minimum, pilot, tau=tau, kappa=kappa, least=least, most=most, slope=slope)
+    return _parts(Quota(1, 1), budget, group=All(), advantage=GroupStd())
+
+
+def _dynamo(
+    average: float = 16.0,
+    maximum: int = 24,
+    minimum: int = 8,
+    pilot: int = 0,
+    least: float = 0.01,
+    solved: float = 0.85,
+) -> Parts:
+    budget = Dynamo(average, maximum, minimum, pilot, least=least, solved=solved)
+    return _parts(Quota(1, 1), budget, group=All(), advantage=GroupStd())
+
+
+def _e3(average: float = 8.0, maximum: int = 32, minimum: int = 4, pilot: int = 0) -> Parts:
+    return _parts(Quota(1, 1), Ranked(average, maximum, minimum, pilot), group=All(), advantage=GroupStd())
 
 
 _CODE, _PAPER, _SECONDARY = "public code", "paper text", "secondary text"
@@ -333,6 +427,8 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 f"{_CODE}, that of MaxRL",
             ),
             Preset("ngrpo", _ngrpo, "grpo with one more reward of 1 in mean and deviation", "2509.18851", _SECONDARY),
+            Preset("ha-dw", _ha_dw, "grpo; A times scale exp(-sign(A) (mean - centre))", "2601.08521", _PAPER),
+            Preset("jspo", _jspo, "rloo, its baseline drawn to `mean` by `weight`", "2511.03710", _CODE),
             Preset(
                 "pods",
                 _pods,
@@ -353,6 +449,27 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 "a pilot; where low <= pool mean <= high, commit more and keep all, else keep nothing; grpo",
                 "2605.26606",
                 _CODE,
+            ),
+            Preset(
+                "dars-et",
+                _dars_et,
+                "N responses; where under half are correct, up to N / (4 p q) in all; all kept; r - mean",
+                "2508.13755",
+                _CODE,
+            ),
+            Preset(
+                "dars-hw",
+                _dars_hw,
+                "N responses; where under half are correct, up to N / (2 p) in all; all kept; r - mean",
+                "2508.13755",
+                _CODE,
+            ),
+            Preset(
+                "aero",
+                _aero,
+                "N responses, more until one is correct; all correct ones and at most as many others; grpo",
+                "2602.14338",
+                _SECONDARY,
             ),
             Preset(
                 "dapo",
@@ -381,7 +498,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             Preset(
                 "gvm",
                 _gvm,
-                "a pilot; n_i in proportion to 1 / sqrt(p_i + alpha p_i^(1-beta)); r - mean of the others",
+                "a pilot; n_i in proportion to 1 / sqrt(p_i + alpha p_i^(1-beta)); r / mean",
                 "2505.02391",
                 _CODE,
                 exact=False,
@@ -408,6 +525,38 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
                 "smallest sum of the gradients' variances p_i q_i / (n_i - 1); r - mean of the others",
                 "2602.01601",
                 _SECONDARY,
+                exact=False,
+            ),
+            Preset(
+                "hora",
+                _hora,
+                "a pilot; largest expected number of prompts that get one more correct response; grpo",
+                "2605.07114",
+                _SECONDARY,
+                exact=False,
+            ),
+            Preset(
+                "coba-rl",
+                _coba_rl,
+                "largest sum of (1 - exp(-n_i p_i q_i / tau)) BetaPDF(p_i; alpha, kappa - alpha); grpo",
+                "2602.03048",
+                _PAPER,
+                exact=False,
+            ),
+            Preset(
+                "dynamo",
+                _dynamo,
+                "the minimum, and the rest in proportion to the spread of all responses so far; grpo",
+                "2602.19208",
+                _CODE,
+                exact=False,
+            ),
+            Preset(
+                "e3",
+                _e3,
+                "the minimum, and the rest in proportion to the rank of difficulty; grpo",
+                "2505.18573",
+                _CODE,
                 exact=False,
             ),
             Preset(

@@ -16,146 +16,32 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ada_bandit._parts import build
 from ada_bandit._types import BoolArray, FloatArray, IntArray
-from ada_bandit.budgets import BatchBudget, BatchState, Budget, Rounds, Stages
+from ada_bandit.budgets import AfterPilot, BatchBudget, BatchState, Budget, Rounds, Stages
 from ada_bandit.errors import InputError, check_count, check_number, unknown_name
 from ada_bandit.laws import Beta, Law, law_from_dict
+from ada_bandit.totals import greedy_counts, largest_remainder
 
 __all__ = [
     "GVM",
     "VIP",
     "Allocation",
+    "CobaRL",
+    "Dynamo",
     "Est",
     "Greedy",
     "Greso",
+    "Hora",
     "Knapsack",
     "Mopps",
     "Neyman",
+    "Ranked",
     "Refill",
     "Selection",
     "budget_from_dict",
-    "greedy_counts",
-    "largest_remainder",
 ]
-
-
-def largest_remainder(shares: npt.ArrayLike, total: int, minimum: npt.ArrayLike, maximum: npt.ArrayLike) -> IntArray:
-    """Split `total` in proportion to shares, within bounds, exactly.
-
-    The real-valued split is clip(scale * share, minimum, maximum) with the scale that meets the
-    total; the fractions are then rounded up where they are largest. What prompts of positive
-    share can't take goes to the others evenly.
-
-    Parameters
-    ----------
-    shares
-        ``[prompt]`` non-negative shares.
-    total
-        The sum, from that of `minimum` to that of `maximum`.
-    minimum, maximum
-        ``[prompt]`` or scalar bounds, whole numbers.
-
-    Returns
-    -------
-    IntArray
-        ``[prompt]`` counts that sum to `total`.
-
-    Raises
-    ------
-    InputError
-        If a share is negative or not finite, or the bounds don't admit the total.
-    """
-    weights = np.asarray(shares, dtype=np.float64)
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        msg = f"shares must be finite and at least 0; got {shares!r}"
-        raise InputError(msg)
-    low = np.broadcast_to(np.asarray(minimum, dtype=np.int64), weights.shape)
-    high = np.broadcast_to(np.asarray(maximum, dtype=np.int64), weights.shape)
-    _check_total(total, low, high)
-    if weights.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    # A trace of share for everybody lets the rest go to prompts of share 0 when the others are full.
-    weights = weights / weights.max() + 1e-12 if weights.max() > 0 else np.ones_like(weights)
-    bottom, top = 0.0, float(high.max() + 1) / 1e-13
-    for _ in range(200):
-        scale = (bottom + top) / 2
-        if np.clip(scale * weights, low, high).sum() < total:
-            bottom = scale
-        else:
-            top = scale
-    exact = np.clip(bottom * weights, low, high)
-    counts = np.floor(exact + 1e-9).astype(np.int64)
-    missing = total - int(counts.sum())
-    while missing > 0:
-        fraction = np.where(counts < high, exact - counts, -np.inf)
-        order = np.argsort(-fraction, kind="stable")[: min(missing, int((counts < high).sum()))]
-        counts[order] += 1
-        missing -= order.size
-    while missing < 0:
-        fraction = np.where(counts > low, exact - counts, np.inf)
-        order = np.argsort(fraction, kind="stable")[: min(-missing, int((counts > low).sum()))]
-        counts[order] -= 1
-        missing += order.size
-    return counts
-
-
-def greedy_counts(gains: npt.ArrayLike, total: int, minimum: npt.ArrayLike = 0) -> IntArray:
-    """Hand out `total` responses one by one, each where it gains most; optimal for concave utilities (Fox 1966).
-
-    Only the largest gains matter, so they are selected at once instead of one by one from a heap.
-    Of equal gains, those of prompts with the fewest responses come first: what gains nothing
-    is spread evenly.
-
-    Parameters
-    ----------
-    gains
-        ``[prompt, response]`` gain of each further response, not increasing along a row.
-    total
-        The sum, from that of `minimum` to the size of `gains`.
-    minimum
-        ``[prompt]`` or scalar: responses that a prompt gets in any case.
-
-    Returns
-    -------
-    IntArray
-        ``[prompt]`` counts that sum to `total`.
-
-    Raises
-    ------
-    InputError
-        If gains increase along a row, or the bounds don't admit the total.
-    """
-    table = np.asarray(gains, dtype=np.float64)
-    if table.ndim != 2 or not np.isfinite(table).all():
-        msg = f"gains must be finite, by prompt and response; got shape {table.shape}"
-        raise InputError(msg)
-    rise = np.diff(table, axis=1)
-    if rise.size and rise.max() > 1e-9 * max(float(np.abs(table).max()), 1e-300):
-        row = int(np.unravel_index(np.argmax(rise), rise.shape)[0])
-        msg = f"gains must not increase along a row, as greedy is optimal for concave utilities alone; row {row} does"
-        raise InputError(msg)
-    low = np.broadcast_to(np.asarray(minimum, dtype=np.int64), table.shape[:1])
-    _check_total(total, low, np.full(table.shape[0], table.shape[1]))
-    left = total - int(low.sum())
-    counts = low.astype(np.int64)
-    if left == 0:
-        return counts
-    # Columns first, so that of equal gains the earliest response comes first.
-    columns, rows = np.nonzero((np.arange(table.shape[1]) >= low[:, None]).T)
-    values = table[rows, columns]
-    least = np.partition(values, values.size - left)[values.size - left]
-    above, equal = np.nonzero(values > least)[0], np.nonzero(values == least)[0]
-    chosen = np.concatenate([above, equal[: left - above.size]])
-    return counts + np.bincount(rows[chosen], minlength=table.shape[0])
-
-
-def _check_total(total: int, low: IntArray, high: IntArray) -> None:
-    if (low > high).any() or not low.sum() <= total <= high.sum():
-        msg = f"a total of {total} responses lies outside of what the bounds allow, {low.sum()} to {high.sum()}"
-        raise InputError(msg)
 
 
 @dataclass(frozen=True)
@@ -334,19 +220,147 @@ class Greedy(Allocation):
     name: ClassVar[str] = "greedy"
 
     def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
-        n = np.arange(self.maximum)
-        correct = state.history.pos[:, None] + state.pos[:, None]
-        incorrect = state.history.neg[:, None] + state.neg[:, None]
-        known = self.prior.log_evidence(correct, incorrect)
-        brings_pos = np.exp(self.prior.log_evidence(correct + 1, incorrect + n) - known)
-        brings_neg = np.exp(self.prior.log_evidence(correct + n, incorrect + 1) - known)
+        brings_pos, brings_neg = _chances(self.prior, state, self.maximum)
         gain = np.where(state.pos[:, None] == 0, brings_pos, 0.0) + np.where(state.neg[:, None] == 0, brings_neg, 0.0)
-        # A row holds the step's responses from the first, those already spent in front.
-        place = np.maximum(n - state.spent[:, None], 0)
-        ahead = n < state.spent[:, None]
-        return greedy_counts(
-            np.where(ahead, gain.max(axis=1, keepdims=True), np.take_along_axis(gain, place, axis=1)), total, low
-        )
+        return _by_gain(gain, state, total, low)
+
+
+@dataclass(frozen=True)
+class Hora(Allocation):
+    """Maximise the expected number of prompts that get one more correct response (HORA, arXiv 2605.07114).
+
+    With a = 1 + correct and b = 1 + incorrect responses so far, the l-th further response of a
+    prompt gains a/(a+b) times the product of (b+j)/(a+b+j+1) over j < l - 1: the chance E[q^(l-1) p]
+    that it is the first correct one of them.
+    """
+
+    name: ClassVar[str] = "hora"
+
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+        return _by_gain(_chances(self.prior, state, self.maximum)[0], state, total, low)
+
+
+def _chances(prior: Law, state: BatchState, maximum: int) -> tuple[FloatArray, FloatArray]:
+    """Return the chances E[q^n p] and E[p^n q] that after n more responses of one class the other comes.
+
+    Both ``[prompt, n]``, under each prompt's posterior.
+    """
+    n = np.arange(maximum)
+    correct = state.history.pos[:, None] + state.pos[:, None]
+    incorrect = state.history.neg[:, None] + state.neg[:, None]
+    known = prior.log_evidence(correct, incorrect)
+    brings_pos = np.exp(prior.log_evidence(correct + 1, incorrect + n) - known)
+    return brings_pos, np.exp(prior.log_evidence(correct + n, incorrect + 1) - known)
+
+
+def _by_gain(gain: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:
+    """Split the total greedily on the gains of further responses, ``[prompt, response]``."""
+    # A row holds the step's responses from the first, those already spent in front.
+    n = np.arange(gain.shape[1])
+    place = np.maximum(n - state.spent[:, None], 0)
+    ahead = n < state.spent[:, None]
+    return greedy_counts(
+        np.where(ahead, gain.max(axis=1, keepdims=True), np.take_along_axis(gain, place, axis=1)), total, low
+    )
+
+
+@dataclass(frozen=True)
+class CobaRL(Allocation):
+    """Maximise the sum of (1 - exp(-n p q / tau)) BetaPDF(p; alpha, kappa - alpha) (CoBA-RL, arXiv 2602.03048).
+
+    alpha, and with it the rate that is wanted most, follows the failure rate F of the batch:
+    alpha = clip(least + slope g, least, most), with g = F above 1/2 and sigmoid(10 (F - 1/2)) below.
+    The paper has a moving failure rate; here it is 1 less the mean of the prompts' predicted rates.
+    It gives kappa alone; with the other defaults the density peaks at p = g.
+    """
+
+    name: ClassVar[str] = "coba_rl"
+    tau: float = 1.0
+    """How soon more responses of one prompt stop to pay, above 0."""
+    kappa: float = 11.0
+    """Sum of the density's parameters: how sharp it is."""
+    least: float = 1.0
+    """The smallest alpha, at least 1."""
+    most: float = 10.0
+    """The largest alpha, at most kappa - 1."""
+    slope: float = 9.0
+    """By how much alpha follows the failure rate, at least 0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("tau", "kappa", "least", "most", "slope"):
+            object.__setattr__(self, key, check_number(key, getattr(self, key), 0))
+        if not (self.tau > 0 and 1 <= self.least <= self.most <= self.kappa - 1):
+            msg = (
+                "tau must be above 0, and 1 <= least <= most <= kappa - 1, so that the density is finite; got "
+                f"tau = {self.tau!r}, least = {self.least!r}, most = {self.most!r}, kappa = {self.kappa!r}"
+            )
+            raise InputError(msg)
+
+    def alpha(self, rates: FloatArray) -> float:
+        """Return alpha for a batch whose prompts have these rates."""
+        failure = 1 - float(rates.mean())
+        follows = failure if failure > 0.5 else 1 / (1 + np.exp(-10 * (failure - 0.5)))
+        return float(np.clip(self.least + self.slope * follows, self.least, self.most))
+
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+        alpha = self.alpha(rates)
+        # The density's constant is the same for all prompts.
+        value = rates ** (alpha - 1) * (1 - rates) ** (self.kappa - alpha - 1)
+        pace = rates * (1 - rates) / self.tau
+        gain = np.exp(np.multiply.outer(-pace, np.arange(self.maximum))) * -np.expm1(-pace)[:, None]
+        return greedy_counts(gain * value[:, None], total, low)
+
+
+@dataclass(frozen=True)
+class Dynamo(Allocation):
+    """In proportion to the spread of a prompt's responses so far, beyond the minimum (DynaMO, arXiv 2602.19208).
+
+    With k of G responses correct over all steps, the share is k (G - k) / (G (G - 1)) + 1e-6 (1 - k/G),
+    at least `least`, and `least` where k/G is at least `solved`. A prompt with fewer than `seen`
+    responses so far is brought up to these first. Counts are those of the memory, whose decay should be 1.
+    """
+
+    name: ClassVar[str] = "dynamo"
+    least: float = 0.01
+    """The smallest share, above 0."""
+    solved: float = 0.85
+    """Share of correct responses from which a prompt counts as solved, in [0, 1]."""
+    seen: int = 4
+    """Responses over all steps that every prompt gets first, at least 0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "least", check_number("least", self.least, 0))
+        object.__setattr__(self, "solved", check_number("solved", self.solved, 0, 1))
+        object.__setattr__(self, "seen", check_count("seen", self.seen, 0))
+
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+        correct = state.history.pos + state.pos
+        so_far = correct + state.history.neg + state.neg
+        mean = correct / np.maximum(so_far, 1)
+        spread = mean * (so_far - correct) / np.maximum(so_far - 1, 1) + 1e-6 * (1 - mean)
+        shares = np.where(mean >= self.solved, self.least, np.maximum(spread, self.least))
+        # What a prompt lacks of the first responses, beyond what it gets in any case.
+        lacks = np.ceil(self.seen - (so_far - state.pos - state.neg)).astype(np.int64)
+        lacks = np.clip(np.minimum(lacks, self.maximum) - low, 0, None)
+        low = low + largest_remainder(lacks, min(int(lacks.sum()), total - int(low.sum())), 0, lacks)
+        return low + largest_remainder(shares, total - int(low.sum()), 0, self.maximum - low)
+
+
+@dataclass(frozen=True)
+class Ranked(Allocation):
+    """In proportion to the rank of difficulty, beyond the minimum (E3, arXiv 2505.18573).
+
+    The hardest prompt has the highest rank; prompts of one rate share their mean rank.
+    """
+
+    name: ClassVar[str] = "ranked"
+
+    def allocate(self, rates: FloatArray, state: BatchState, total: int, low: IntArray) -> IntArray:  # noqa: ARG002
+        _, place, count = np.unique(-rates, return_inverse=True, return_counts=True)
+        ranks = (np.cumsum(count) - (count - 1) / 2)[place]
+        return low + largest_remainder(ranks, total - int(low.sum()), 0, self.maximum - low)
 
 
 @dataclass(frozen=True)
@@ -474,5 +488,8 @@ def budget_from_dict(data: Any) -> Budget:
     """
     if isinstance(data, Budget):
         return data
-    kinds = (Rounds, Stages, Neyman, GVM, Est, Knapsack, VIP, Greedy, Refill, Greso, Mopps)
+    kinds = (
+        *(Rounds, Stages, AfterPilot, Neyman, GVM, Est, Knapsack, VIP, Greedy, Hora, CobaRL, Dynamo, Ranked),
+        *(Refill, Greso, Mopps),
+    )
     return build("budget", {kind.name: kind for kind in kinds}, data, "{name = 'rounds', samples = 8, rounds = 4}")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ada_bandit import Allocator
 from ada_bandit.advantages import (
+    HADW,
     NGRPO,
     PKPO,
     Advantage,
@@ -22,6 +23,7 @@ from ada_bandit.advantages import (
     LeaveOneOut,
     MaxRL,
     PoolMean,
+    Shrunk,
     Unbiased,
     advantage_from_dict,
 )
@@ -43,6 +45,8 @@ REWARD_RULES: list[Advantage] = [
     MaxRL(pool=True, eps=0),
     NGRPO(),
     ConstantBaseline(0.25),
+    HADW(),
+    Shrunk(),
 ]
 UNCENTRED = MaxRL(eps=0, centred=False)
 
@@ -71,6 +75,14 @@ def cell(pos: int, neg: int, keep_pos: int, keep_neg: int, estimate: float = NAN
         (MaxRL(eps=0), (0, 4, 0, 4), (1, 0)),
         (MaxRL(eps=0, centred=False), (2, 6, 1, 3), (4, 0)),
         (MaxRL(eps=0, centred=False), (0, 4, 0, 4), (1, 0)),
+        # grpo without eps is (1.5, -0.5); the mean 1/4 is 1/4 below the centre.
+        (HADW(eps=0), (2, 6, 1, 3), (1.5 * 1.3 * math.exp(0.25), -0.5 * 1.3 * math.exp(-0.25))),
+        (HADW(eps=0, centre=0.0, scale=1), (2, 6, 1, 3), (1.5 * math.exp(-0.25), -0.5 * math.exp(0.25))),
+        (HADW(), (0, 4, 0, 4), (0, 0)),
+        # Means of the others 1/7 and 2/7; 0.2 of the way to 0.5.
+        (Shrunk(), (2, 6, 2, 2), (1 - 0.8 / 7 - 0.1, -0.8 * 2 / 7 - 0.1)),
+        (Shrunk(0), (2, 6, 2, 2), (6 / 7, -2 / 7)),
+        (Shrunk(1, 0.3), (2, 6, 2, 2), (0.7, -0.3)),
         (ConstantBaseline(), (2, 6, 1, 3), (0.5, -0.5)),
         (ConstantBaseline(0.2), (8, 0, 4, 0), (0.8, -0.2)),
         (ClassWeights(), (8, 0, 4, 0), (1, -1)),
@@ -151,6 +163,10 @@ def test_of_rewards_equals_of_classes(batch: tuple[npt.NDArray[np.bool_], ...], 
         (MaxRL(eps=0, pool=True), (1.5, 0.25, -1.0)),
         (UNCENTRED, (2.0, 1.0, 0.0)),
         (ConstantBaseline(0.25), (0.75, 0.25, -0.25)),
+        # The group's mean, 1/2, is the centre of the first.
+        (HADW(eps=0), (1.3, 0.0, -1.3)),
+        (HADW(eps=0, centre=0.25, scale=1), (math.exp(-0.25), 0.0, -math.exp(0.25))),
+        (Shrunk(0.5, 0.3), (1 - 0.1 - 0.15, 0.5 - 0.55 / 3 - 0.15, 0 - 0.8 / 3 - 0.15)),
         # With one more reward of 1: mean 5/8, deviation sqrt((9 + 9 + 1 + 25) / 64 / 3).
         (NGRPO(eps=0), (0.375 / math.sqrt(44 / 192), -0.125 / math.sqrt(44 / 192), -0.625 / math.sqrt(44 / 192))),
     ],
@@ -250,6 +266,8 @@ def test_a_class_or_a_name_stands_for_the_rule_with_its_defaults() -> None:
         (lambda: ConstantBaseline(NAN), "baseline must be a finite number"),
         (lambda: ClassWeights(math.inf), "positive must be a finite number"),
         (lambda: ClassWeights(mixed=1), "mixed must be true or false; got 1"),  # type: ignore[arg-type]
+        (lambda: HADW(scale=-1), r"scale must be a finite number in \[0, inf\); got -1"),
+        (lambda: Shrunk(1.5), r"weight must be a finite number in \[0, 1\]; got 1\.5"),
         (lambda: PKPO(0), "k must be a whole number of at least 1; got 0"),
         (lambda: Unbiased(1.5), r"baseline must be a finite number in \[0, 1\]; got 1\.5"),
         (lambda: advantage_from_dict("group_sd"), r"unknown advantage 'group_sd'; did you mean 'group_std'\?"),

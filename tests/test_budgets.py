@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ada_bandit.budgets import Budget, Rounds, Stages
+from ada_bandit.budgets import AfterPilot, Budget, Rounds, Stages
 from ada_bandit.errors import InputError
 from ada_bandit.rules import ExitRule, Never, Positive, Quota
 from ada_bandit.shared import budget_from_dict
@@ -38,6 +38,10 @@ def draws(budget: Budget, rule: ExitRule) -> list[str]:
         (Stages((1, 2, 2)), Never(), ["0", "00", "200", "2200", "22200", "122200"]),
         (Stages((1, 3)), Quota(1, 1), ["0", "00", "000", "3000", "13000"]),
         (Stages((4,)), Never(), ["0", "00", "000", "0000", "40000"]),
+        # Two, then 3, 1 or none where none, one or both were correct; one response unscored is none or both.
+        (AfterPilot(2, (3, 1, 0)), Never(), ["0", "00", "000", "0000", "01000", "233000"]),
+        (AfterPilot(2, (3, 1, 0)), Positive(), ["0", "00", "000", "0000", "00000", "233000"]),
+        (AfterPilot(2, (0, 0, 0)), Never(), ["0", "00", "200"]),
     ],
 )
 def test_draws_table(budget: Budget, rule: ExitRule, rows: list[str]) -> None:
@@ -69,6 +73,14 @@ def test_no_round_passes_the_budget_even_where_responses_go_unscored(data: st.Da
         scored += data.draw(st.integers(1, wanted))
 
 
+def test_a_round_after_a_pilot_where_responses_went_unscored_follows_the_nearest_share() -> None:
+    budget = AfterPilot(8, tuple(range(8, -1, -1)))
+    table = budget.draws(np.zeros((17, 17), dtype=np.bool_))
+    assert (budget.sizes, budget.max_samples) == ((8, 8), 16)
+    # 1 of 3 is 2.67 of 8, so 3: 5 more; 1 of 6 is 1.33 of 8, so 1: 7 more.
+    assert (table[1, 2], table[1, 5], table[3, 5], table[0, 8], table[1, 8]) == (5, 7, 5, 8, 0)
+
+
 def test_rounds_are_equal_stages() -> None:
     assert Rounds(3, 4).sizes == Stages((3, 3, 3, 3)).sizes == (3, 3, 3, 3)
     assert Rounds(3, 4).max_samples == 12
@@ -78,7 +90,7 @@ def test_rounds_are_equal_stages() -> None:
     assert len({Stages((8,)), Stages([8]), Rounds(8), Rounds(8, 1)}) == 2
 
 
-@pytest.mark.parametrize("budget", [Rounds(8, 4), Rounds(1), Stages((8, 16))])
+@pytest.mark.parametrize("budget", [Rounds(8, 4), Rounds(1), Stages((8, 16)), AfterPilot(2, (3, 1, 0), 0.5)])
 def test_plain_values_round_trip(budget: Budget) -> None:
     assert budget_from_dict(budget.to_dict()) == budget
     assert budget_from_dict(budget) is budget
@@ -87,6 +99,11 @@ def test_plain_values_round_trip(budget: Budget) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
+        (lambda: AfterPilot(0, (1,)), "pilot must be a whole number of at least 1; got 0"),
+        (lambda: AfterPilot(2, (1, 0)), "more must have 3 entries, for 0 to 2 correct responses of the pilot; got 2"),
+        (lambda: AfterPilot(1, (1, -1)), "every entry of more must be a whole number of at least 0; got -1"),
+        (lambda: AfterPilot(1, "10"), "more must be a sequence of whole numbers.*got '10'"),  # type: ignore[arg-type]
+        (lambda: AfterPilot(1, (4096, 0)), "at most 4096 responses.*this budget allows 4097"),
         (lambda: Rounds(0, 4), "samples must be a whole number of at least 1; got 0"),
         (lambda: Rounds(8, 0), "rounds must be a whole number of at least 1; got 0"),
         (lambda: Rounds(8, -1), "rounds must be a whole number of at least 1; got -1"),

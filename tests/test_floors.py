@@ -19,7 +19,7 @@ FLOORS = {
         "_types errors _toml streams _kernels uniforms lattice _parts laws history columns objectives verifier "
         "score_model"
     ),
-    "parts": "rules rule_files budgets shared groups",
+    "parts": "rules rule_files budgets totals shared groups",
     "policy": "sampling gradient fit_weight advantages tables stopping presets policy",
     "readings": "exact unscored estimators efficiency measured calibration fitting optimal specs",
     "running": "memory allocator steps empirical step_specs",

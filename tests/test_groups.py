@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ada_bandit.errors import InputError
-from ada_bandit.groups import All, Balanced, GroupRule, Uniform, group_from_dict
+from ada_bandit.groups import All, Balanced, GroupRule, Matched, Uniform, group_from_dict
 from tests import naive
 
 POS, NEG = np.indices((13, 13))
@@ -85,7 +85,13 @@ def test_all_keeps_nothing_of_a_pool_that_was_screened_out() -> None:
     np.testing.assert_array_equal(keep_neg, np.where(enough, NEG, 0))
 
 
-@pytest.mark.parametrize("rule", [Balanced(), Uniform(), All()])
+def test_matched_keeps_every_positive_and_no_more_negatives() -> None:
+    keep_pos, keep_neg = Matched().split(np.array([0, 1, 3, 5, 2]), np.array([16, 7, 5, 3, 0]), 8)
+    assert keep_pos.tolist() == [0, 1, 3, 5, 2]
+    assert keep_neg.tolist() == [0, 1, 3, 3, 0]
+
+
+@pytest.mark.parametrize("rule", [Balanced(), Uniform(), All(), Matched()])
 def test_plain_values_round_trip(rule: GroupRule) -> None:
     assert group_from_dict(rule.to_dict()) == group_from_dict(rule.name) == group_from_dict(rule) == rule
 

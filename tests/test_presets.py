@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from scipy import stats
 from ada_bandit import Allocator, Balance, Beta, Policy, Rounds, ScoreModel, analyze, uniform
 from ada_bandit.advantages import GroupMean
 from ada_bandit.allocator import Groups
+from ada_bandit.budgets import AfterPilot
 from ada_bandit.errors import InputError
 from ada_bandit.exact import analyze_law
 from ada_bandit.groups import All
@@ -27,7 +29,7 @@ RATES = np.array([0.02, 0.1, 0.3, 0.5, 0.8, 0.97])
 P, Q = RATES, 1 - RATES
 EXACT = [name for name, preset in PRESETS.items() if preset.exact]
 SHARED = [name for name, preset in PRESETS.items() if not preset.exact]
-ALLOCATIONS = ["reinforce-ada-est", "gvm", "cures", "knapsack", "vip"]
+ALLOCATIONS = ["reinforce-ada-est", "gvm", "cures", "knapsack", "vip", "hora", "coba-rl", "dynamo", "e3"]
 SELECTIONS = ["dapo", "greso", "mopps"]
 # Options other than the defaults, one set a preset.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -44,6 +46,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "maxrl": {"group_size": 8, "eps": 0.0},
     "pkpo": {"group_size": 8, "k": 4, "centred": False},
     "ngrpo": {"group_size": 8},
+    "ha-dw": {"group_size": 8, "scale": 1.0, "centre": 0.3},
+    "jspo": {"group_size": 8, "weight": 0.4, "mean": 0.3},
+    "dars-et": {"pilot": 4, "maximum": 12},
+    "dars-hw": {"pilot": 4, "maximum": 12},
+    "aero": {"pilot": 4, "more": 1, "maximum": 8},
+    "hora": {"average": 6.0, "minimum": 2, "pilot": 2},
+    "coba-rl": {"average": 6.5, "tau": 0.1, "least": 2.0},
+    "dynamo": {"average": 10.0, "solved": 0.7},
+    "e3": {"minimum": 6},
     "reinforce-ada-pos": {"samples": 4, "rounds": 2},
     "reinforce-ada-balance": {"samples": 4, "rounds": 2},
     "reinforce-ada-seq": {"samples": 4, "positives": 4, "negatives": 0, "group_size": 4, "inverse_rate": True},
@@ -138,8 +149,8 @@ def test_names_and_entries() -> None:
     assert preset_names() == (
         *("grpo", "dr-grpo", "rloo", "reinforce-ada-pos", "reinforce-ada-balance", "reinforce-ada-seq"),
         *("reinforce-ada-est", "raft", "reinforce", "positives", "psr", "nsr", "w-reinforce", "reinforce-rej"),
-        *("maxrl", "pkpo", "ngrpo", "pods", "speed", "pilot-commit", "dapo", "greso", "mopps"),
-        *("gvm", "cures", "knapsack", "vip", "bayes"),
+        *("maxrl", "pkpo", "ngrpo", "ha-dw", "jspo", "pods", "speed", "pilot-commit", "dars-et", "dars-hw", "aero"),
+        *("dapo", "greso", "mopps", "gvm", "cures", "knapsack", "vip", "hora", "coba-rl", "dynamo", "e3", "bayes"),
     )
     assert tuple(PRESETS) == preset_names()
     assert set(OPTIONS) == set(PRESETS)
@@ -185,6 +196,8 @@ def test_weight_of_maxrl(n: int) -> None:
         ("positives", {"group_size": 1}, 1 + 0 * P),
         ("reinforce-rej", {}, 1 - P**3),
         ("reinforce-rej", {"wrong": -1.0, "group_size": 8}, 2 - P**7 - Q**7),
+        ("jspo", {}, 1 + 0 * P),
+        ("jspo", {"group_size": 2, "weight": 0.9, "mean": 0.1}, 1 + 0 * P),
         ("pkpo", {"centred": False}, Q),
         ("pkpo", {"centred": False, "group_size": 8, "k": 4}, Q**3),
     ],
@@ -223,6 +236,79 @@ def test_weight_of_ngrpo_by_its_definition(n: int) -> None:
         advantage = (np.array([1.0, 0.0]) - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
         expected += chance[correct] * (correct * advantage[0] / P - (n - correct) * advantage[1] / Q) / n
     np.testing.assert_allclose(weight(Policy.preset("ngrpo", group_size=n)), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_weight_of_ha_dw_by_its_definition(n: int) -> None:
+    expected = np.zeros(P.size)
+    counts, chance = binomial(n)
+    for correct in counts[1:-1]:
+        rewards = np.repeat([1.0, 0.0], [correct, n - correct])
+        advantage = (np.array([1.0, 0.0]) - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
+        over = rewards.mean() - 0.4
+        advantage *= 1.3 * np.exp([-over, over])
+        expected += chance[correct] * (correct * advantage[0] / P - (n - correct) * advantage[1] / Q) / n
+    np.testing.assert_allclose(weight(Policy.preset("ha-dw", group_size=n, centre=0.4)), expected, rtol=1e-12)
+
+
+def test_dars_draws_what_its_formulas_say() -> None:
+    # Worked out apart from this code from ceil((N/2 - 2 N p q) / (2 p q)) and ceil((N q - 2 N p q) / (2 p q)), p = c/8
+    # and 1/16 where c = 0, cut at 32 and 64 in all.
+    assert Policy.preset("dars-et").budget == AfterPilot(8, (24, 11, 3, 1, 0, 0, 0, 0, 0))
+    assert Policy.preset("dars-hw").budget == AfterPilot(8, (56, 24, 8, 3, 0, 0, 0, 0, 0))
+    # Exact fractions: N/(4 p q) - N and N/(2 p) - N, rounded up.
+    for size in (2, 3, 5, 12):
+        rates = [Fraction(max(2 * correct, 1), 2 * size) for correct in range(size + 1)]
+        for name, wanted in (("dars-et", [size / (4 * p * (1 - p)) for p in rates[:-1]]),
+                             ("dars-hw", [size / (2 * p) for p in rates[:-1]])):  # fmt: skip
+            more = tuple(math.ceil(n) - size if 2 * p < 1 else 0 for n, p in zip(wanted, rates, strict=False))
+            assert Policy.preset(name, pilot=size, maximum=999).budget == AfterPilot(size, (*more, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "draws"),
+    [("dars-et", [3.60, 2.73, 1.01, 0.875], 30), ("dars-hw", [7.24, 5.17, 1.20, 0.876], 59)],
+)
+def test_weight_and_draws_of_dars(name: str, expected: list[float], draws: int) -> None:
+    # Values derived apart from this code, to three digits.
+    analysis = analyze(Policy.preset(name), [0.02, 0.1, 0.5, 0.9])
+    np.testing.assert_allclose(analysis.gradient_weight, expected, atol=6e-3)
+    assert analysis.expected_samples[0] == pytest.approx(draws, abs=0.5)
+
+
+def test_dars_against_an_enumeration_of_pilots_and_rounds() -> None:
+    policy = Policy.preset("dars-hw", pilot=3, maximum=7)
+    # Shares 1/6 and 1/3 where none and one are right: 9 - 3 more, cut at 4, and ceil(4.5) - 3 = 2; none from 2/3 on.
+    expected, samples = np.zeros(P.size), np.zeros(P.size)
+    for first, more in enumerate((4, 2, 0, 0)):
+        for second in range(more + 1):
+            total, correct = 3 + more, first + second
+            chance = stats.binom.pmf(first, 3, P) * stats.binom.pmf(second, more, P)
+            samples += chance * total
+            mean = correct / total
+            expected += chance * (correct * (1 - mean) / P + (total - correct) * mean / Q) / 3
+    analysis = analyze(policy, RATES)
+    np.testing.assert_allclose(analysis.gradient_weight, expected, rtol=1e-12)
+    np.testing.assert_allclose(analysis.expected_samples, samples, rtol=1e-12)
+
+
+def test_dars_is_not_run_with_a_pilot_beyond_its_maximum() -> None:
+    with pytest.raises(InputError, match="maximum must be at least the pilot; got maximum = 4 and pilot = 8"):
+        Policy.preset("dars-et", maximum=4)
+
+
+def test_aero_draws_until_one_is_correct_and_keeps_no_more_wrong_ones_than_right_ones() -> None:
+    policy = Policy.preset("aero")
+    analysis, tables = analyze(policy, RATES), policy.tables
+    np.testing.assert_allclose(analysis.expected_samples, 8 + 2 * (Q**8 + Q**10 + Q**12 + Q**14), rtol=1e-12)
+    np.testing.assert_allclose(analysis.signal_probability, 1 - P**8 - Q**16, rtol=1e-12)
+    # (2, 6) keeps two of each: deviation sqrt(1/3). (0, 16) keeps nothing, (6, 2) all: deviation sqrt(12/8/7).
+    assert (tables.keep_pos[2, 6], tables.keep_neg[2, 6], tables.keep[0, 16]) == (2, 2, 0)
+    assert tables.adv_pos[2, 6] == pytest.approx(0.5 / (math.sqrt(1 / 3) + 1e-4), rel=1e-12)
+    assert (tables.keep_pos[6, 2], tables.keep_neg[6, 2]) == (6, 2)
+    assert tables.adv_neg[6, 2] == pytest.approx(-0.75 / (math.sqrt(12 / 56) + 1e-4), rel=1e-12)
+    with pytest.raises(InputError, match="maximum must be the pilot and some rounds of more; got maximum = 15"):
+        Policy.preset("aero", maximum=15)
 
 
 def test_weight_of_pods_tends_to_that_of_a_balanced_group() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import betaincinv, betaln
+from scipy.stats import beta as beta_law
 
 from ada_bandit import Allocator, Beta, Policy, Quota, uniform
 from ada_bandit._types import FloatArray, IntArray
@@ -29,18 +30,21 @@ from ada_bandit.shared import (
     GVM,
     VIP,
     Allocation,
+    CobaRL,
+    Dynamo,
     Est,
     Greedy,
     Greso,
+    Hora,
     Knapsack,
     Mopps,
     Neyman,
+    Ranked,
     Refill,
     Selection,
     budget_from_dict,
-    greedy_counts,
-    largest_remainder,
 )
+from ada_bandit.totals import greedy_counts, largest_remainder
 
 
 def state(
@@ -343,10 +347,85 @@ class TestFormulas:
         chance[:, 0] = 0
         assert utility_of(chance, counts) == pytest.approx(best_by_dp(chance, 9, np.ones(3, dtype=np.int64)), abs=1e-12)
 
+    def test_hora_is_the_optimum_of_expected_first_successes(self) -> None:
+        # P(a correct one among m more) = 1 - B(a, b + m) / B(a, b), Beta-binomial, whatever the pilot held.
+        pos, neg = np.array([0, 1, 4, 2]), np.array([4, 3, 0, 2])
+        past = remembered([0.0, 3.0, 4.5, 1.8], [0.0, 1.0, 0.9, 7.2])
+        for average in (4.0, 5.5, 7.25, 9.0):
+            budget = Hora(average=average, maximum=10, pilot=4)
+            more = budget.counts(state(pos, neg, at=1, history=past))
+            a, b = (1 + past.pos + pos)[:, None], (1 + past.neg + neg)[:, None]
+            m = np.arange(7)
+            utilities = np.pad(1 - np.exp(betaln(a, b + m) - betaln(a, b)), ((0, 0), (4, 0)))
+            best = best_by_dp(utilities, budget.total(4), np.full(4, 4))
+            assert utility_of(utilities, 4 + more) == pytest.approx(best, abs=1e-12)
+
+    def test_hora_gives_its_first_extra_response_to_what_was_always_correct(self) -> None:
+        # First gains (1 + c) / 6, second ones times (5 - c) / 7: 3/6 * 3/7 of c = 2 is above 1/6 of c = 0, and so are
+        # the 4/21 of c = 1 and c = 3.
+        pos = np.arange(5)
+        for extra, expected in ((1, [0, 0, 0, 0, 1]), (4, [0, 1, 1, 1, 1]), (5, [0, 1, 2, 1, 1]), (8, [1, 2, 2, 2, 1])):
+            budget = Hora(average=4 + extra / 5, maximum=64, pilot=4)
+            assert budget.counts(state(pos, 4 - pos, at=1)).tolist() == expected
+
+    @pytest.mark.parametrize("failing", [0.9, 0.3])
+    def test_coba_rl_is_the_optimum(self, failing: float) -> None:
+        past = remembered([1, 2, 1, 0, 4], [9, 8, 9, 10, 6]) if failing > 0.5 else remembered(*np.full((2, 5), 5.0))
+        past = past if failing > 0.5 else remembered([9, 8, 9, 10, 6], [1, 2, 1, 0, 4])
+        rates = (past.pos + 1) / (past.pos + past.neg + 2)
+        # Failure rates 1 - 13/60 and 1 - 47/60; the sigmoid below one half.
+        follows = 1 - 13 / 60 if failing > 0.5 else 1 / (1 + math.exp(-10 * (13 / 60 - 0.5)))
+        budget = CobaRL(average=4.5, maximum=12, tau=0.5)
+        assert budget.alpha(rates) == pytest.approx(1 + 9 * follows, rel=1e-12)
+        counts = budget.counts(state(np.zeros(5), np.zeros(5), history=past))
+        density = beta_law.pdf(rates, 1 + 9 * follows, 10 - 9 * follows)
+        n = np.arange(13)
+        utilities = density[:, None] * (1 - np.exp(-np.multiply.outer(rates * (1 - rates) / 0.5, n)))
+        best = best_by_dp(utilities, budget.total(5), np.full(5, 2))
+        assert utility_of(utilities, counts) == pytest.approx(best, rel=1e-12)
+
+    def test_alpha_of_coba_rl_is_clipped(self) -> None:
+        budget = CobaRL(least=2.0, most=4.0, slope=3.0)
+        assert [budget.alpha(np.full(3, rate)) for rate in (1.0, 0.5, 0.0)] == pytest.approx(
+            [2.02007, 3.5, 4.0], abs=1e-5
+        )
+
+    def test_dynamo_by_hand(self) -> None:
+        # k of G over all steps, 24 beyond the minimum: k (G - k) / (G (G - 1)) + 1e-6 (1 - k/G).
+        past = remembered([5, 1, 0, 9, 8], [5, 9, 10, 1, 2])
+        shares = np.array([25 / 90 + 5e-7, 9 / 90 + 9e-7, 0.01, 0.01, 16 / 90 + 2e-7])
+        counts = Dynamo(average=2 + 480, maximum=4096, minimum=2).counts(state(np.zeros(5), np.zeros(5), history=past))
+        assert np.abs(counts - 2 - 2400 * shares / shares.sum()).max() < 1
+        # 9 of 10 count as solved, 8 of 10 do not; where 3/4 is enough both do.
+        counts = Dynamo(average=100, maximum=4096, solved=0.75).counts(state(np.zeros(5), np.zeros(5), history=past))
+        assert counts[3] == counts[4] == counts[2]
+
+    def test_dynamo_first_brings_every_prompt_to_four_responses(self) -> None:
+        past = remembered([0, 1, 0, 5], [0, 1, 3, 5])
+        # They lack 4, 2, 1 and 0 of the first four.
+        assert Dynamo(average=1.75, minimum=0).counts(state([0] * 4, [0] * 4, history=past)).tolist() == [4, 2, 1, 0]
+        assert Dynamo(average=1, minimum=1).counts(state([0] * 4, [0] * 4, history=past)).tolist() == [1] * 4
+        # Where the total falls short, what is lacked is the share: 4 of 7 go to 2.29, 1.14 and 0.57.
+        assert Dynamo(average=1, minimum=0).counts(state([0] * 4, [0] * 4, history=past)).tolist() == [2, 1, 1, 0]
+        # A pilot counts for the four.
+        more = Dynamo(average=3, minimum=0, pilot=2).counts(state([1] * 4, [1] * 4, at=1, history=past))
+        assert more.tolist()[0] >= 2
+        assert more.sum() == 4
+
+    def test_ranks_by_hand(self) -> None:
+        # Rates 2, 6, 7, 11 and 1 of 12: ranks 4, 3, 2, 1 and 5, which share 15 beyond the minimum of 2 each.
+        assert one_round(Ranked(average=5, maximum=32, minimum=2)).tolist() == [6, 5, 4, 3, 7]
+        # Two of one rate share the ranks 2 and 3.
+        past = remembered([1, 5, 5, 10], [9, 5, 5, 0])
+        counts = Ranked(average=4.5, maximum=32, minimum=2).counts(state([0] * 4, [0] * 4, history=past))
+        assert counts.tolist() == [6, 5, 4, 3]
+        counts = Ranked(average=7, maximum=32, minimum=2).counts(state([0] * 4, [0] * 4, history=past))
+        assert counts.tolist() == [10, 7, 7, 4]
+
     def test_a_rate_of_exactly_0_or_1_keeps_its_minimum(self) -> None:
         # Only a prior on single rates believes in them; then every formula must stay finite.
         prior = Grid([0.0, 1.0])
-        for kind in (Neyman, GVM, Est, Knapsack, VIP, Greedy):
+        for kind in (Neyman, GVM, Est, Knapsack, VIP, Greedy, Hora, CobaRL, Dynamo, Ranked):
             budget = kind(average=5, maximum=9, pilot=2, prior=prior)
             more = budget.counts(state([2, 0, 2], [0, 2, 0], at=1))
             assert more.sum() == 9
@@ -365,6 +444,10 @@ ALLOCATIONS: list[Allocation] = [
         (VIP, {}),
         (VIP, {"baseline": "group_mean"}),
         (Greedy, {}),
+        (Hora, {}),
+        (CobaRL, {"kappa": 7.0, "most": 5.0}),
+        (Dynamo, {"seen": 6}),
+        (Ranked, {}),
     )
     for average, maximum, minimum, pilot in ((4.3, 9, 3, 0), (6.55, 12, 3, 4), (5.0, 5, 3, 5), (7.5, 8, 4, 2))
 ]
@@ -423,7 +506,7 @@ class TestAllocations:
         known = remembered([0, 0, 0, 20, 0, 0], [400, 400, 400, 20, 400, 400])
         more = run(budget, np.zeros(6), history=known)[0].groups()
         counts = more.pos + more.neg
-        assert counts[3] == (counts.min() if isinstance(budget, (Est, GVM)) else counts.max())
+        assert counts[3] == (counts.min() if isinstance(budget, (Est, GVM, Ranked)) else counts.max())
         # Where there is anything to decide.
         assert counts.min() < counts.max() or budget.average == budget.maximum
 
@@ -471,7 +554,7 @@ class TestAllocations:
 class TestKnownFaults:
     """What public implementations get wrong, each with what it must be."""
 
-    @pytest.mark.parametrize("kind", [Neyman, GVM, Knapsack, VIP, Greedy, Est])
+    @pytest.mark.parametrize("kind", [Neyman, GVM, Knapsack, VIP, Greedy, Est, Hora, CobaRL, Dynamo, Ranked])
     def test_a_prompt_without_a_correct_response_is_not_starved_for_ever(self, kind: type[Allocation]) -> None:
         # GVM's code gives it nothing once p-hat is 0; so it never finds out.
         budget = kind(average=4, maximum=16, minimum=2)

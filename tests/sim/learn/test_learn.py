@@ -462,7 +462,7 @@ def test_shared_budgets_go_through_the_allocator(name: str) -> None:
     assert found.update_norm.max() > 0
     assert found.weights.any()
     if name not in options:
-        assert (found.responses == 8 * 32).all()
+        assert (found.responses == PRESETS[name].options["average"] * 32).all()
 
 
 def test_a_run_is_written_in_full_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
