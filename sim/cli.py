@@ -20,6 +20,7 @@ _STUDIES = (
     "replay",
     "learn",
     "log",
+    "clock",
 )
 
 app = lazy_app(

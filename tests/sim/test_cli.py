@@ -91,6 +91,7 @@ def test_runs_as_a_module() -> None:
         "replay",
         "learn",
         "log",
+        "clock",
     ],
 )
 def test_help_of_commands(command: str) -> None:
