@@ -186,7 +186,8 @@ def test_equal_lengths_go_in_waves(slots: int, waves: int) -> None:
 def test_equal_lengths_one_at_a_time_count_the_rounds(prompts: int, barriers: bool) -> None:
     """With slots for all a step has as many rounds as its last prompt: E[max] of censored geometric numbers.
 
-    The model's grid of 800 times spreads a length over two points, which twelve of them and their verifications feel by 0.7 %.
+    The model's grid of 800 times splits a length between two points. Twelve lengths and as many verifications
+    end up 0.7 % too long by that.
     """
     cap, law = 12, Grid([0.1, 0.6], [1, 1])
     within = [np.mean(1 - (1 - law.pass_rates) ** k) if k < cap else 1.0 for k in range(cap + 1)]
