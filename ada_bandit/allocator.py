@@ -98,6 +98,9 @@ class Allocator:
     kind
         ``[prompt]`` which of several policies is the prompt's, such as one for each state of
         knowledge; the first unless given, and drawn by the seed where the policy is a `Blend`.
+    skip
+        ``[prompt]`` prompts that get no response in this step; none unless given. Budgets that a batch shares
+        choose for themselves, and take none.
     max_unscored
         Share of responses without a score, in [0, 1], above which `ask` raises `UnscoredError` instead
         of spending more; any share is put up with unless given. May be set later.
@@ -126,6 +129,7 @@ class Allocator:
         *,
         history: History | None = None,
         kind: npt.ArrayLike | None = None,
+        skip: npt.ArrayLike | None = None,
         max_unscored: float = 1.0,
     ) -> None:
         self.policies = _check_policies(policy)
@@ -145,6 +149,7 @@ class Allocator:
             kind = (uniform(self.seed, Stream.KIND, np.arange(self.prompts), 0) < policy.weight).astype(np.int64)
         self._label = policy.label if isinstance(policy, Blend) else self.policy.label
         self._kind = self._check_kind(kind)
+        self.skipped = self._check_skip(skip)
         self._history = History.empty(self.prompts) if history is None else history
         if self._history.pos.size != self.prompts:
             msg = f"history must hold every prompt; got {self._history.pos.size} for {self.prompts} prompts"
@@ -175,6 +180,20 @@ class Allocator:
             raise InputError(msg)
         return kinds.astype(np.int64)
 
+    def _check_skip(self, skip: npt.ArrayLike | None) -> BoolArray:
+        skipped = np.zeros(self.prompts, dtype=np.bool_) if skip is None else np.array(skip)
+        if skipped.dtype != np.bool_ or skipped.shape != (self.prompts,):
+            msg = f"skip must be one boolean for each of the {self.prompts} prompts; got {preview(skip)}"
+            raise InputError(msg)
+        if skipped.any() and isinstance(self.policy.budget, BatchBudget):
+            msg = (
+                f"the budget {self.policy.budget.name!r} chooses which prompts get a response; skip is for policies of "
+                f"tables, got {int(skipped.sum())} prompts to skip"
+            )
+            raise InputError(msg)
+        skipped.setflags(write=False)
+        return skipped
+
     def _plan(self) -> None:
         """Set what every prompt wants next, when no response is outstanding: at the start, and after a restart."""
         budget = self.policy.budget
@@ -191,7 +210,8 @@ class Allocator:
                 raise InputError(msg)
             self._wanted = wanted.astype(np.int64)
         else:
-            self._wanted = np.minimum(self._tables.draws[self._kind, self._pos, self._neg], left)
+            wanted = np.minimum(self._tables.draws[self._kind, self._pos, self._neg], left)
+            self._wanted = np.where(self.skipped, 0, wanted)
         self._ready = [np.nonzero(self._wanted)[0]]
         self._running = self._ready[0].size
 
@@ -474,6 +494,7 @@ class Allocator:
             "prompts": self.prompts,
             "seed": self.seed,
             "kind": self._kind.tolist(),
+            "skip": np.nonzero(self.skipped)[0].tolist(),
             "ids": asked.tolist(),
             "status": self._status.ravel()[asked].tolist(),
             "rewards": [None if math.isnan(reward) else reward for reward in rewards.tolist()],
@@ -502,8 +523,9 @@ class Allocator:
             ("prompts", self.prompts),
             ("seed", self.seed),
             ("kind", self._kind.tolist()),
+            ("skip", np.nonzero(self.skipped)[0].tolist()),
         ):
-            theirs = np.asarray(state[key], dtype=np.int64).tolist() if key == "kind" else state[key]
+            theirs = np.asarray(state[key], dtype=np.int64).tolist() if key in {"kind", "skip"} else state[key]
             if key == "policies":
                 theirs = [{**policy, "name": ""} for policy in theirs]
             if theirs != ours:
@@ -647,9 +669,9 @@ class Allocator:
         if m["left_out"]:
             lines.append(f"left out, as nothing in them has an advantage by correctness: {m['left_out']} groups")
         budget = self.policy.budget
+        if m["unsampled"] and not m["running"]:
+            lines.append(f"not sampled: {m['unsampled']} of {self.prompts}")
         if isinstance(budget, BatchBudget) and not m["running"]:
-            if m["unsampled"]:
-                lines.append(f"not sampled: {m['unsampled']} of {self.prompts}")
             if missing := budget.shortfall(self._batch_state()):
                 lines.append(f"short of what was wanted: {missing}")
         if not math.isnan(m["pass_rate"]):

@@ -3,11 +3,13 @@
 Under the score model of `ada_bandit.score_model`, with
 
     u = keep_pos adv_pos q - keep_neg adv_neg p,
-    W = E[u p q f'(p)],
+    W = E[u kappa(p)],
     V = E[u^2 + nu_pos keep_pos adv_pos^2 + nu_neg keep_neg adv_neg^2],
     C = E[N] + update_cost E[kept responses with an advantage other than 0],
 
-the progress of E f(p) per unit of cost, at the best step size, is proportional to W^2 / (V C).
+and kappa, the overlap c and the batch B as there, the progress of E f(p) per unit of cost, at the
+best step size, is proportional to W^2 / ((V + c (B - 1) E[u]^2) C). With a likeness k, E[u]^2 is
+E[k(p, p') u(p) u(p')] over pairs of prompts.
 
 Verifier noise (`ada_bandit.verifier`). A response with a positive reward is correct with chance
 c = p (1 - rho1) / p', whatever else was seen, so the phi-part of its score is q or -p, with
@@ -28,7 +30,7 @@ from ada_bandit.errors import check_number
 from ada_bandit.exact import check_has_paths
 from ada_bandit.lattice import binomial_rows
 from ada_bandit.laws import Law
-from ada_bandit.objectives import objective_slope, quadrature_degree
+from ada_bandit.objectives import quadrature_degree
 from ada_bandit.policy import AnyPolicy, Policy
 from ada_bandit.score_model import ScoreModel, check_model, check_prior
 from ada_bandit.unscored import exits_with_losses
@@ -42,7 +44,7 @@ class Efficiency:
     """The parts of the gradient efficiency of a policy on a law."""
 
     value: float
-    """W^2 / (V C), progress per unit of cost; 0 for a policy whose update is always 0."""
+    """W^2 / ((V + c (B - 1) E[u]^2) C), progress per unit of cost; 0 for a policy whose update is always 0."""
     progress: float
     """W."""
     noise: float
@@ -51,6 +53,8 @@ class Efficiency:
     """C, in responses."""
     expected_samples: float
     """E[N], responses a prompt."""
+    batch_noise: float = 0.0
+    """c (B - 1) E[u]^2, what a batch's common mean adds to the noise; 0 without overlap."""
 
 
 def gradient_efficiency(
@@ -94,27 +98,48 @@ def gradient_efficiency(
     >>> from ada_bandit import Beta, Policy, ScoreModel
     >>> policy = Policy(rule="never", budget={"name": "rounds", "samples": 4}, group="all", advantage="group_mean")
     >>> f"{gradient_efficiency(policy, Beta(0.5, 1), ScoreModel(noise_ratio=1.0)).value:.10f}"
-    '0.0019662058'
+    '0.0014520202'
     """
     check_has_paths(policy)
     check_prior(prior)
     model, verifier = check_model(model), check_verifier(verifier)
     lost = check_number("unscored", unscored, 0, 1)
-    # Progress, noise and cost are means over prompts, and so over the policies that a prompt may get.
-    sums = sum(share * _sums(each, prior, model, verifier, lost) for share, each in policy.parts)
-    progress, noise, kept, samples = np.asarray(sums).tolist()
-    cost = samples + model.update_cost * kept
-    value = progress**2 / (noise * cost) if noise > 0 else 0.0
-    return Efficiency(value, progress, noise, cost, samples)
+    degree = quadrature_degree(max(each.budget.max_samples for _, each in policy.parts), model.objective)
+    degree = max(degree + _extra_degree(verifier), 0 if model.likeness is None else 260)
+    rates, weights = prior.quadrature(degree)
+    # What follows are means over prompts, and so over the policies that a prompt may get.
+    parts = [(share, _sums(each, rates, weights, model, verifier, lost)) for share, each in policy.parts]
+    update = sum(share * part.update for share, part in parts)
+    noise = sum(share * part.noise for share, part in parts)
+    samples = sum(share * part.samples for share, part in parts)
+    cost = samples + model.update_cost * sum(share * part.kept for share, part in parts)
+    progress = float((weights * update) @ model.pull(rates, prior))
+    of_batch = 0.0
+    if model.batch_weight:
+        of_batch = model.batch_weight * float((weights * update) @ model.alike(rates, rates) @ (weights * update))
+    value = progress**2 / ((noise + of_batch) * cost) if noise > 0 else 0.0
+    return Efficiency(value, progress, noise, cost, samples, of_batch)
 
 
-def _sums(policy: Policy, prior: Law, model: ScoreModel, verifier: VerifierNoise, unscored: float) -> FloatArray:
-    """Return W, V, the mean number of kept responses with an advantage, and E[N]."""
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """What a policy adds up to under a law."""
+
+    update: FloatArray
+    """`[node]` E[u | p]."""
+    noise: float
+    """V."""
+    kept: float
+    """Mean number of kept responses with an advantage."""
+    samples: float
+    """E[N]."""
+
+
+def _sums(
+    policy: Policy, rates: FloatArray, weights: FloatArray, model: ScoreModel, verifier: VerifierNoise, unscored: float
+) -> _Sums:
     tables = policy.tables
     nu_pos, nu_neg = model.noise
-    degree = quadrature_degree(tables.max_samples, model.objective) + _extra_degree(verifier)
-    rates, weights = prior.quadrature(degree)
-    slope = objective_slope(model.objective, rates)
     if unscored:
         reach, spent = exits_with_losses(policy, unscored)
     else:
@@ -134,18 +159,20 @@ def _sums(policy: Policy, prior: Law, model: ScoreModel, verifier: VerifierNoise
         law[here] = row[pos[here]]
     samples = float(weights @ (law.T @ spent[pos, neg]))
     law *= reach[pos, neg][:, None]
-    progress = noise = kept = 0.0
+    noise = kept = 0.0
+    update = np.zeros(rates.size)
     for split in tables.splits():
         chance, keep_pos, keep_neg = split.chance[pos, neg], split.keep_pos[pos, neg], split.keep_neg[pos, neg]
         adv_pos, adv_neg = split.adv_pos[pos, neg], split.adv_neg[pos, neg]
         u = np.multiply.outer(keep_pos * adv_pos, of_pos) + np.multiply.outer(keep_neg * adv_neg, of_neg)
-        mass = law * chance[:, None] * weights
+        reached = law * chance[:, None]
+        mass = reached * weights
         energy = nu_pos * keep_pos * adv_pos**2 + nu_neg * keep_neg * adv_neg**2
-        progress += float(np.sum(mass * u * slope))
+        update += (reached * u).sum(axis=0)
         noise += float(np.sum(mass * u**2) + np.sum(mass.sum(axis=1) * energy))
         noise += float((keep_pos * adv_pos**2) @ (mass @ more_pos) + (keep_neg * adv_neg**2) @ (mass @ more_neg))
         kept += float(mass.sum(axis=1) @ (keep_pos * (adv_pos != 0) + keep_neg * (adv_neg != 0)))
-    return np.array([progress, noise, kept, samples])
+    return _Sums(update, noise, kept, samples)
 
 
 def _extra_degree(verifier: VerifierNoise) -> int:

@@ -22,9 +22,10 @@ from ada_bandit.errors import InputError, check_count, unknown_name
 from ada_bandit.fitting import default_grid, fit_prior
 from ada_bandit.laws import Beta, Grid, Law, law_from_dict
 from ada_bandit.memory import STEPS, PassRateMemory, check_new, hashable
-from ada_bandit.optimal import Problem, ProblemOptions, common_price
+from ada_bandit.optimal import Problem, ProblemOptions
 from ada_bandit.policy import Policy
 from ada_bandit.score_model import ScoreModel, check_model
+from ada_bandit.stopping import solve_together
 from ada_bandit.steps import check_ended, check_keys, restore_memory
 from ada_bandit.tables import NoSignal
 
@@ -32,6 +33,7 @@ __all__ = ["EmpiricalBayes"]
 
 _STRENGTHS = (2.0, 6.0, 18.0)
 _BANDS = 9
+_FADED = 0.5
 # A law of its own gains about half its effective number of parameters in log-likelihood by chance;
 # on pools of up to 32 that number is below ten.
 _CHANCE = 10.0
@@ -86,6 +88,9 @@ class EmpiricalBayes:
         Steps whose pools a fit looks at, at the most; fewer where the law has drifted.
     memory
         What is remembered of prompts that come back; nothing unless given.
+    skip
+        Whether a prompt that the memory knows may get no response, where its posterior says that one is worth more
+        elsewhere. Its counts fade each time, by the memory's decay; at less than half a response it counts as new.
     no_signal
         What becomes of silent groups, as in `ada_bandit.policy.Policy`.
     **options
@@ -119,6 +124,7 @@ class EmpiricalBayes:
         refit_every: int = 4,
         window: int = 32,
         memory: PassRateMemory | None = None,
+        skip: bool = False,
         no_signal: NoSignal = "mask",
         **options: Unpack[ProblemOptions],
     ) -> None:
@@ -126,6 +132,10 @@ class EmpiricalBayes:
         self.model = check_model(model)
         self.refit_every = check_count("refit_every", refit_every)
         self.memory = memory
+        if not isinstance(skip, bool) or (skip and memory is None):
+            msg = f"skip must be true or false, and needs a memory that knows which prompts to skip; got {skip!r}"
+            raise InputError(msg)
+        self.skip = skip
         if no_signal not in get_args(NoSignal):
             raise unknown_name("value of no_signal", no_signal, get_args(NoSignal))
         self.no_signal: NoSignal = no_signal
@@ -137,7 +147,7 @@ class EmpiricalBayes:
         self._policy: Policy | None = None
 
     def _pose(self, prior: Law) -> Problem:
-        return Problem(prior, self.model, **self._options)
+        return Problem(prior, self.model, population=self.prior, **self._options)
 
     @property
     def policy(self) -> Policy:
@@ -167,7 +177,9 @@ class EmpiricalBayes:
         if self.memory is None or keys is None or not prompts:
             return Allocator(self.policy, prompts, seed)
         history = self.memory.recall(keys)
-        kind, centres = _known_kinds(history.pos, history.neg)
+        # What has faded to next to nothing counts as new: only of a prompt that is known can one say to skip it.
+        faded = self.skip & (history.pos + history.neg < _FADED)
+        kind, centres = _known_kinds(np.where(faded, 0.0, history.pos), np.where(faded, 0.0, history.neg))
         sizes = np.bincount(kind, minlength=len(centres))
         problems = (
             [self._problem]
@@ -176,9 +188,13 @@ class EmpiricalBayes:
                 for pos, neg in centres[1:]
             ]
         )
-        price = common_price(problems, sizes)
-        policies = [problem.solution(price, "bayes").policy.with_no_signal(self.no_signal) for problem in problems]
-        return Allocator(policies, prompts, seed, kind=kind)
+        # Of a prompt that is new nothing says that it isn't worth a response.
+        together = solve_together(problems, sizes, np.arange(sizes.size) > 0 if self.skip else None)
+        policies = [
+            problem.policy_of(choice, together.shade, "bayes").with_no_signal(self.no_signal)
+            for problem, choice in zip(problems, together.choices, strict=True)
+        ]
+        return Allocator(policies, prompts, seed, kind=kind, skip=together.skipped[kind])
 
     def observe(self, allocator: Allocator, keys: Sequence[Hashable] | None = None) -> None:
         """Take in a step that has ended: its pools for the law, and for the memory where keys are given.
@@ -202,7 +218,7 @@ class EmpiricalBayes:
         named = None
         if self.memory is not None and keys is not None:
             history = self.memory.recall(keys)
-            self.memory.update(keys, pos, neg, step=fingerprint)
+            self.memory.update(keys, pos, neg, step=fingerprint, skipped=allocator.skipped)
             known, named = np.stack([history.pos, history.neg]), list(keys)
         self._seen.append(fingerprint)
         self._pools.append(_Step(pos, neg, known[0], known[1], named))
@@ -260,6 +276,7 @@ class EmpiricalBayes:
             "empirical_bayes": self.model.to_dict()
             | options
             | {"refit_every": self.refit_every, "window": self._pools.maxlen, "no_signal": self.no_signal}
+            | ({"skip": True} if self.skip else {})
         }
 
     def state_dict(self) -> dict[str, Any]:

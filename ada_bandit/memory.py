@@ -59,9 +59,15 @@ class PassRateMemory:
         return History(pos=counts[0], neg=counts[1], visits=visits[0], solved_streak=visits[1], failed_streak=visits[2])
 
     def update(
-        self, keys: Sequence[Hashable], pos: npt.ArrayLike, neg: npt.ArrayLike, *, step: str | None = None
+        self,
+        keys: Sequence[Hashable],
+        pos: npt.ArrayLike,
+        neg: npt.ArrayLike,
+        *,
+        step: str | None = None,
+        skipped: npt.ArrayLike | None = None,
     ) -> None:
-        """Enter the pools of a step. A prompt without a scored response is left as it was.
+        """Enter the pools of a step. A prompt without a scored response is left as it was, unless it was skipped.
 
         Parameters
         ----------
@@ -97,6 +103,10 @@ class PassRateMemory:
         self._counts = np.pad(self._counts, ((0, 0), (0, grown)))
         self._visits = np.pad(self._visits, ((0, 0), (0, grown)))
         rows = np.array([self._row[key] for key, has in zip(keys, scored, strict=True) if has], dtype=np.int64)
+        if skipped is not None:
+            faded = np.asarray(skipped, dtype=np.bool_) & ~scored
+            known = [self._row[key] for key, fades in zip(keys, faded, strict=True) if fades and key in self._row]
+            self._counts[:, known] *= self.decay
         pos_new, neg_new = new[:, scored]
         self._counts[:, rows] = self.decay * self._counts[:, rows] + new[:, scored]
         self._visits[0, rows] += 1

@@ -17,7 +17,14 @@ from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.laws import Law
 from ada_bandit.policy import Blend, Policy
 from ada_bandit.score_model import ScoreModel
-from ada_bandit.stopping import ProblemOptions, StoppingProblem, Utility, common_price
+from ada_bandit.stopping import (
+    Choice,
+    ProblemOptions,
+    StoppingProblem,
+    Utility,
+    common_price,
+    solve_together,
+)
 
 __all__ = [
     "Frontier",
@@ -58,17 +65,22 @@ class Problem(StoppingProblem):
     --------
     >>> from ada_bandit import Beta, ScoreModel
     >>> f"{Problem(Beta(0.5, 1), ScoreModel(noise_ratio=10.0)).best().value:.10f}"
-    '0.0005510367'
+    '0.0002676186'
     """
 
     def best(self, name: str = "bayes") -> Solution:
         """Return the policy of largest expected utility per unit of cost."""
-        return self.solution(self.best_price(), name)
+        found = solve_together([self], [1.0])
+        return Solution(self.policy_of(found.choices[0], found.shade, name), found.price, found.utility, found.cost)
 
     def solution(self, price: float, name: str) -> Solution:
         """Return the best policy at a price, with its tables."""
         parts, utility, cost = self.parts_at(price)
         return Solution(Policy(**parts, name=name), price, utility, cost)
+
+    def policy_of(self, choice: Choice, shade: float, name: str) -> Policy:
+        """Return the policy of a choice at a shade."""
+        return Policy(**self.parts_of(choice, shade), name=name)
 
 
 def bayes_policy(prior: Law, model: ScoreModel | None = None, **options: Unpack[ProblemOptions]) -> Policy:
@@ -95,7 +107,7 @@ def bayes_policy(prior: Law, model: ScoreModel | None = None, **options: Unpack[
     >>> model = ScoreModel(noise_ratio=10.0)
     >>> policy = bayes_policy(Beta(0.5, 1), model)
     >>> f"{gradient_efficiency(policy, Beta(0.5, 1), model).value:.10f}"
-    '0.0005510367'
+    '0.0002676186'
     """
     return Problem(prior, model, **options).best().policy
 

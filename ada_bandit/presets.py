@@ -260,8 +260,11 @@ def _bayes(
     max_samples: int = 32,
     objective: str = "mean",
     update_cost: float = 0.0,
+    transfer: float = 1.0,
+    overlap: float = 0.0,
+    batch: int = 1,
 ) -> Parts:
-    model = ScoreModel(noise_ratio, objective, update_cost)
+    model = ScoreModel(noise_ratio, objective, update_cost, transfer, overlap, batch)
     problem = StoppingProblem(Beta(1, 1), model, samples=samples, max_samples=max_samples)
     return problem.parts_at(problem.best_price())[0]
 

@@ -2,32 +2,51 @@
 
 A correct response's score is ``q phi + noise`` and an incorrect one's ``-p phi + noise``, so that
 grad p = p q phi; the noise ratio is the noise energy of a class over |phi|^2. Assumed are: |phi|^2
-the same for all pass rates, updates that are small against their noise, and directions phi of
-different prompts that are alike on average.
+the same for all pass rates, and a step size that is the best one for the policy in question.
 
-A guide, not a law: where the model was held against training runs, it ordered plain policies rightly
-and over-rated its own optimum.
+*Transfer* decides what counts as progress. Let the directions phi of two prompts have the inner product
+c |phi|^2, where c is the *overlap*; N prompts make up what is to be improved, and B are in a step. With u
+the weight of phi in a prompt's update, the progress of E f(p) and the size of the step's mean update are
+
+    c E[u] E[p q f'] + (1 - c) / N E[u p q f'],      E |update|^2 = V / B + c (1 - 1 / B) E[u]^2,
+
+in units of |phi|^2 and with V the mean of a prompt's own |update|^2. With t = c / (c + (1 - c) / N), the *transfer*, progress is proportional to E[u kappa],
+
+    kappa(p) = (1 - t) p q f'(p) + t E[p' q' f'(p')].
+
+At t = 1 (fresh prompts, or very many) a prompt's update helps all prompts alike: f is a constant
+factor, and every objective has the same best policy. At t = 0 (a small pool that comes back, whose
+prompts have nothing in common) a prompt helps itself alone, and f decides.
+
+Where the overlap is not the same for all pairs, a *likeness* k(p, p') scales it: then
+t E[k(p, p') p' q' f'(p')] is what others gain.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from ada_bandit.errors import InputError, check_number, preview
+from ada_bandit._types import FloatArray
+from ada_bandit.errors import InputError, check_count, check_number, preview
 from ada_bandit.laws import Law
-from ada_bandit.objectives import Objective, objective_slope
+from ada_bandit.objectives import Objective, objective_slope, quadrature_degree
 
-__all__ = ["ASSUMPTIONS", "NoiseRatio", "ScoreModel", "check_model", "check_prior"]
+__all__ = ["ASSUMPTIONS", "Likeness", "NoiseRatio", "ScoreModel", "check_model", "check_prior"]
 
 NoiseRatio: TypeAlias = float | tuple[float, float]
 """Noise energy over |phi|^2: one number, or that of positives and that of negatives."""
 
+Likeness: TypeAlias = Callable[[FloatArray, FloatArray], npt.ArrayLike]
+"""Vectorised k(p, p'): how alike the directions of prompts at two pass rates are, over the overlap; symmetric."""
+
 ASSUMPTIONS = (
     "the two-component score model: a score is q phi + noise or -p phi + noise, with |phi|^2 the same for all p, "
-    "directions alike across prompts, small updates and the best step size; a guide, not a law"
+    "and the best step size for each policy; a guide, not a law"
 )
 """What gradient efficiency takes for granted, in words."""
 
@@ -53,6 +72,16 @@ class ScoreModel:
     """``"mean"``, ``"log"``, ``"pass@k"``, or f' as a vectorised function."""
     update_cost: float = 0.0
     """Cost of a kept response in the update, in responses drawn; at least 0."""
+    transfer: float = 1.0
+    """t in [0, 1]: 1 where what is learned on a prompt helps all prompts alike, as with fresh prompts; 0 where it
+    helps that prompt alone, as in a small pool without overlap that comes back."""
+    overlap: float = 0.0
+    """c in [0, 1]: inner product of two prompts' directions over |phi|^2. It makes the updates of a batch add up to
+    more than their noise, which `batch` prompts share."""
+    batch: int = 1
+    """B, prompts a step, at least 1; of no account while `overlap` is 0."""
+    likeness: Likeness | None = None
+    """k(p, p'), where the overlap depends on the two prompts' pass rates; the same for all pairs unless given."""
 
     def __post_init__(self) -> None:
         pair = self.noise_ratio if isinstance(self.noise_ratio, (tuple, list)) else (self.noise_ratio,) * 2
@@ -62,6 +91,12 @@ class ScoreModel:
         pos, neg = (check_number("noise_ratio", value, 0) for value in pair)
         object.__setattr__(self, "noise_ratio", pos if pos == neg else (pos, neg))
         object.__setattr__(self, "update_cost", check_number("update_cost", self.update_cost, 0))
+        object.__setattr__(self, "transfer", check_number("transfer", self.transfer, 0, 1))
+        object.__setattr__(self, "overlap", check_number("overlap", self.overlap, 0, 1))
+        object.__setattr__(self, "batch", check_count("batch", self.batch))
+        if self.likeness is not None and not callable(self.likeness):
+            msg = f"likeness must be a function of two arrays of pass rates, such as NearInDifficulty(0.5); got {preview(self.likeness)}"
+            raise InputError(msg)
         # An objective that isn't known is told before anything is computed.
         objective_slope(self.objective, np.array([0.5]))
 
@@ -71,17 +106,79 @@ class ScoreModel:
         return self.noise_ratio if isinstance(self.noise_ratio, tuple) else (self.noise_ratio, self.noise_ratio)
 
     @property
+    def batch_weight(self) -> float:
+        """c (B - 1), the weight of the squared mean update beside V."""
+        return self.overlap * (self.batch - 1)
+
+    def pull(self, pass_rates: FloatArray, population: Law) -> FloatArray:
+        """Return kappa(p), the progress that a unit of update at p buys, shaped like `pass_rates`.
+
+        Parameters
+        ----------
+        pass_rates
+            Pass rates in [0, 1].
+        population
+            The law of p over the prompts whose objective is climbed.
+
+        Raises
+        ------
+        InputError
+            If the likeness gives something other than finite numbers.
+        """
+        own = objective_slope(self.objective, pass_rates)
+        if self.transfer == 0:
+            return own
+        rates, weights = population.quadrature(quadrature_degree(0 if self.likeness is None else 260, self.objective))
+        gains = weights * objective_slope(self.objective, rates)
+        others = gains.sum() if self.likeness is None else self.alike(pass_rates, rates) @ gains
+        return np.asarray((1 - self.transfer) * own + self.transfer * others)
+
+    def alike(self, pass_rates: FloatArray, others: FloatArray) -> FloatArray:
+        """Return k(p, p') for every pair, ``[pass_rate, other]``; 1 everywhere without a likeness.
+
+        Raises
+        ------
+        InputError
+            If the likeness gives something other than finite numbers of that shape.
+        """
+        shape = (pass_rates.size, others.size)
+        if self.likeness is None:
+            return np.ones(shape)
+        values = np.asarray(self.likeness(pass_rates[:, None], others[None, :]), dtype=np.float64)
+        if values.shape not in {shape, ()} or not np.isfinite(values).all():
+            msg = f"the likeness must give a finite number for every pair of pass rates; got {preview(values)}"
+            raise InputError(msg)
+        return np.broadcast_to(values, shape)
+
+    @property
+    def regime(self) -> str:
+        """What was assumed of transfer, in words."""
+        kind = {1.0: " (fresh prompts)", 0.0: " (each prompt helps itself alone)"}.get(self.transfer, "")
+        batch = f", overlap {self.overlap:g} in batches of {self.batch}" if self.overlap else ""
+        return f"transfer {self.transfer:g}{kind}{batch}" + (", with a likeness" if self.likeness else "")
+
+    @property
     def label(self) -> str:
         """The model in words."""
         pos, neg = self.noise
         noise = f"{pos:g}" if pos == neg else f"{pos:g} (positives), {neg:g} (negatives)"
         objective = self.objective if isinstance(self.objective, str) else "of your own"
-        return f"objective {objective}, noise ratio {noise}, update cost {self.update_cost:g}"
+        return f"objective {objective}, noise ratio {noise}, update cost {self.update_cost:g}, {self.regime}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the model as plain values; an objective that is a function, by its name."""
+        """Return the model as plain values; an objective or a likeness that is a function, by its name."""
         objective = self.objective if isinstance(self.objective, str) else getattr(self.objective, "__name__", "own")
-        return {"objective": objective, "noise_ratio": list(self.noise), "update_cost": self.update_cost}
+        values: dict[str, Any] = {
+            "objective": objective,
+            "noise_ratio": list(self.noise),
+            "update_cost": self.update_cost,
+            "transfer": self.transfer,
+        }
+        if self.overlap:
+            values |= {"overlap": self.overlap, "batch": self.batch}
+        if self.likeness is not None:
+            values["likeness"] = getattr(self.likeness, "__name__", repr(self.likeness))
+        return values
 
 
 def check_model(model: ScoreModel | None) -> ScoreModel:

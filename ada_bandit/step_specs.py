@@ -23,7 +23,7 @@ from ada_bandit.tables import NoSignal
 __all__ = ["read_step_policy"]
 
 _LEARNING = "empirical-bayes"
-_MODEL = ("noise_ratio", "objective", "update_cost")
+_MODEL = ("noise_ratio", "objective", "update_cost", "transfer", "overlap", "batch")
 
 
 def read_step_policy(
@@ -81,7 +81,7 @@ def read_step_policy(
 
 
 def _learning(options: Mapping[str, Any], memory: PassRateMemory | None) -> EmpiricalBayes:
-    known = ("prior", *_MODEL, *ProblemOptions.__annotations__, "refit_every", "window", "no_signal")
+    known = ("prior", *_MODEL, *ProblemOptions.__annotations__, "refit_every", "window", "skip", "no_signal")
     for key in options:
         if key not in known:
             raise unknown_name(f"option of {_LEARNING}", key, known)

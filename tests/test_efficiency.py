@@ -46,14 +46,14 @@ def plain(n: int, advantage: Advantage | None = None) -> Policy:
     [(1, "mean", 0.0019662058), (10, "mean", 0.0003345356), (10, "log", 0.0030108201)],
 )
 def test_four_responses_under_a_beta_law(noise_ratio: float, objective: str, value: float) -> None:
-    found = gradient_efficiency(plain(4), BETA, ScoreModel(noise_ratio, objective))
+    found = gradient_efficiency(plain(4), BETA, ScoreModel(noise_ratio, objective, transfer=0.0))
     assert found.value == pytest.approx(value, abs=1e-9)
     assert found.expected_samples == pytest.approx(4, rel=1e-13)
     assert found.cost == found.expected_samples
 
 
 def against_four(policy: Policy, noise_ratio: float, objective: str, update_cost: float = 0.0) -> float:
-    model = ScoreModel(noise_ratio, objective, update_cost)
+    model = ScoreModel(noise_ratio, objective, update_cost, transfer=0.0)
     return gradient_efficiency(policy, BASE, model).value / gradient_efficiency(plain(4), BASE, model).value
 
 
@@ -85,7 +85,7 @@ def test_balance_on_the_base_curve(noise_ratio: float, objective: str, update_co
 )
 def test_best_policy_on_the_base_curve(noise_ratio: float, objective: str, ratio: float) -> None:
     # One response at a time, at most 32, all kept.
-    best = Problem(BASE, ScoreModel(noise_ratio, objective), samples=1, max_samples=32).best()
+    best = Problem(BASE, ScoreModel(noise_ratio, objective, transfer=0.0), samples=1, max_samples=32).best()
     assert against_four(best.policy, noise_ratio, objective) == pytest.approx(ratio, rel=0.03)
 
 
@@ -99,7 +99,7 @@ def naive_efficiency(
     slope: Callable[[float], float],
     update_cost: float,
 ) -> Efficiency:
-    """Sum over pass rates, sequences and splits, one at a time; `slope` is p q f'(p)."""
+    """Sum over pass rates, sequences and splits, one at a time; `slope` is kappa(p) = p q f'(p): no transfer."""
     tables = policy.tables
     progress = noise = samples = rows = 0.0
     for p, weight in zip(law.pass_rates.tolist(), law.weights.tolist(), strict=True):
@@ -120,7 +120,7 @@ def naive_efficiency(
                 noise += mass * (u * u + noise_ratio[0] * k * adv_pos**2 + noise_ratio[1] * m * adv_neg**2)
                 rows += mass * (k * (adv_pos != 0) + m * (adv_neg != 0))
     cost = samples + update_cost * rows
-    return Efficiency(progress**2 / (noise * cost) if noise > 0 else 0.0, progress, noise, cost, samples)
+    return Efficiency(progress**2 / (noise * cost) if noise > 0 else 0.0, progress, noise, cost, samples, 0.0)
 
 
 SLOPES: dict[str, Callable[[float], float]] = {
@@ -139,7 +139,7 @@ def test_sums_over_sequences(
     rule: ExitRule, budget: Rounds, advantage: Advantage, group: GroupRule, objective: str
 ) -> None:
     policy = Policy(rule, budget, group_size=3, group=group, advantage=advantage)
-    found = gradient_efficiency(policy, ENDS, ScoreModel((0.3, 2.0), objective, update_cost=1.5))
+    found = gradient_efficiency(policy, ENDS, ScoreModel((0.3, 2.0), objective, update_cost=1.5, transfer=0.0))
     expected = naive_efficiency(policy, ENDS, (0.3, 2.0), SLOPES[objective], 1.5)
     assert vars(found) == pytest.approx(vars(expected), rel=1e-12)
 
@@ -155,8 +155,8 @@ def test_a_callable_is_the_derivative() -> None:
         for name, derivative in derivatives.items():
             if name == "log" and law is not BETA:
                 continue  # q at p = 0, where f' itself has no value
-            named = gradient_efficiency(policy, law, ScoreModel(1.0, name))
-            given = gradient_efficiency(policy, law, ScoreModel(1.0, derivative))
+            named = gradient_efficiency(policy, law, ScoreModel(1.0, name, transfer=0.0))
+            given = gradient_efficiency(policy, law, ScoreModel(1.0, derivative, transfer=0.0))
             assert given.value == pytest.approx(named.value, rel=1e-9), name
 
 
@@ -249,13 +249,13 @@ def simulated(
         Policy.preset("grpo"),
         Policy(Balance(4), Rounds(4, 3), group_size=4),
         Policy(Positive(2), Stages((2, 3, 4)), group_size=5, group=Uniform(), advantage=GroupMean()),
-        Problem(BETA, ScoreModel((0.5, 4.0), "log"), max_samples=8).best().policy,
+        Problem(BETA, ScoreModel((0.5, 4.0), "log", transfer=0.0), max_samples=8).best().policy,
     ],
     ids=lambda policy: policy.label,
 )
 def test_the_score_model_simulated(policy: Policy) -> None:
     noise_ratio, prompts = (0.5, 4.0), 60_000
-    found = gradient_efficiency(policy, BETA, ScoreModel(noise_ratio, "log"))
+    found = gradient_efficiency(policy, BETA, ScoreModel(noise_ratio, "log", transfer=0.0))
     p, along, square, samples = simulated(policy, BETA, noise_ratio, prompts, seed=7)
     for sample, exact in ((along * (1 - p), found.progress), (square, found.noise), (samples, found.expected_samples)):
         error = float(sample.std()) / math.sqrt(prompts)

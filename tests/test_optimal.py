@@ -38,7 +38,8 @@ HARD = Grid([0.0, 0.03], [0.5, 0.5])
 
 def model_of(options: dict[str, Any]) -> ScoreModel:
     """Return the score model of options that are those of the model and of the problem together."""
-    return ScoreModel(**{key: options[key] for key in ("noise_ratio", "objective", "update_cost") if key in options})
+    known = ("noise_ratio", "objective", "update_cost", "transfer")
+    return ScoreModel(**{"transfer": 0.0} | {key: options[key] for key in known if key in options})
 
 
 def rest_of(options: dict[str, Any]) -> Any:
@@ -73,7 +74,7 @@ def frontier_of(prior: Law, options: dict[str, Any], prices: int = 40) -> Fronti
 def test_values_under_a_beta_prior(
     noise_ratio: float, objective: str, samples: int, value: float, expected_samples: float
 ) -> None:
-    model = ScoreModel(noise_ratio, objective)
+    model = ScoreModel(noise_ratio, objective, transfer=0.0)
     best = Problem(BETA, model, samples=samples).best()
     assert best.value == pytest.approx(value, abs=1e-9)
     assert best.cost == pytest.approx(expected_samples, abs=1e-9)
@@ -111,28 +112,30 @@ def test_the_returned_tables_are_worth_what_is_said(prior: Law, objective: str, 
 
 
 def naive_worth(
-    prior: Law, objective: str, noise_ratio: tuple[float, float], cell: Cell, keep: tuple[int, int]
+    prior: Law, model: ScoreModel, cell: Cell, keep: tuple[int, int]
 ) -> float:
     """Return R = v' M^-1 v at a cell from the posterior's own quadrature and a linear solver."""
     rates, weights = prior.posterior(*cell).quadrature(60)
-    slope = objective_slope(objective, rates)
+    every, share = prior.quadrature(60)
+    common = float(share @ objective_slope(model.objective, every))
+    kappa = (1 - model.transfer) * objective_slope(model.objective, rates) + model.transfer * common
+    noise_ratio = model.noise
     sides = np.stack([1 - rates, rates])[[count > 0 for count in keep]]
     noise = [nu / count for nu, count in zip(noise_ratio, keep, strict=True) if count > 0]
     matrix = (sides * weights) @ sides.T + np.diag(noise)
-    vector = (sides * weights) @ slope
+    vector = (sides * weights) @ kappa
     return float(vector @ np.linalg.pinv(matrix, rcond=1e-11, hermitian=True) @ vector) if noise else 0.0
 
 
 class Brute:
     """Every draws table of a small problem, every split of the group at every cell."""
 
-    def __init__(self, prior: Law, objective: str = "mean", max_samples: int = 4, **options: Any) -> None:
+    def __init__(self, prior: Law, max_samples: int = 4, **options: Any) -> None:
         self.prior, self.most, self.samples = prior, max_samples, options.get("samples", 1)
         self.tokens = options.get("mean_response_tokens", (1.0, 1.0))
         size, update_cost = options.get("group_size"), options.get("update_cost", 0.0)
         utility = options.get("utility", "gradient")
-        noise_ratio = options.get("noise_ratio", 1.0)
-        noise_ratio = noise_ratio if isinstance(noise_ratio, tuple) else (noise_ratio, noise_ratio)
+        model = model_of(options)
         self.choices: dict[Cell, list[tuple[float, float]]] = {}
         for pos, neg in itertools.product(range(self.most + 1), repeat=2):
             if not 0 < pos + neg <= self.most or prior.evidence(pos, neg) == 0:
@@ -146,7 +149,7 @@ class Brute:
                 ]
                 # A kept row costs, whether its advantage is 0 or not: without one it needn't be kept.
                 self.choices[pos, neg] = [
-                    (naive_worth(prior, objective, noise_ratio, (pos, neg), keep), cost + update_cost * sum(keep))
+                    (naive_worth(prior, model, (pos, neg), keep), cost + update_cost * sum(keep))
                     for keep in keeps
                 ]
             else:
@@ -193,6 +196,10 @@ PROBLEMS: list[dict[str, Any]] = [
     {"noise_ratio": 0.0},
     {"noise_ratio": (0.0, 3.0), "objective": "log"},
     {"noise_ratio": (2.0, 0.1), "objective": "pass@3"},
+    {"transfer": 1.0},
+    {"transfer": 0.5, "noise_ratio": (5.0, 10.6)},
+    {"transfer": 1.0, "noise_ratio": (0.0, 0.65)},
+    {"transfer": 0.5, "noise_ratio": 3.0, "objective": "log", "update_cost": 1.0},
     {"samples": 2, "noise_ratio": 5.0},
     {"samples": 2, "max_samples": 6, "noise_ratio": 5.0, "objective": "log"},
     {"group_size": 1, "noise_ratio": 5.0},
@@ -364,12 +371,13 @@ def policies(draw: st.DrawFn) -> Policy:
     policy=policies(),
     noise_ratio=st.one_of(st.floats(0, 100), st.tuples(st.floats(0, 10), st.floats(0, 10))),
     objective=st.sampled_from(["mean", "log", "pass@2", "pass@8"]),
+    transfer=st.sampled_from([0.0, 0.4, 1.0]),
 )
 def test_no_table_policy_lies_above_the_frontier(
-    prior: Law, policy: Policy, noise_ratio: float | tuple[float, float], objective: str
+    prior: Law, policy: Policy, noise_ratio: float | tuple[float, float], objective: str, transfer: float
 ) -> None:
     most = policy.budget.max_samples
-    model = ScoreModel(noise_ratio, objective)
+    model = ScoreModel(noise_ratio, objective, transfer=transfer)
     found = gradient_efficiency(policy, prior, model)
     best = frontier(prior, model, max_samples=most, prices=200)
     utility = found.progress**2 / found.noise if found.noise > 1e-280 else 0.0
@@ -414,7 +422,7 @@ def test_a_frontier_of_one_point() -> None:
         (only,) = frontier(prior, max_samples=8).vertices
         assert (only.expected_utility, only.cost) == (0.0, 1.0)
         assert only.value == 0
-    (only,) = frontier(BETA, max_samples=1).vertices
+    (only,) = frontier_of(BETA, {"max_samples": 1}).vertices
     assert only.value == pytest.approx(solve(BETA, max_samples=1).value)
     blend = policy_for_budget(BETA, 1, max_samples=1)
     assert (blend.weight, blend.expected_cost) == (0.0, 1.0)
