@@ -671,9 +671,9 @@ class Allocator:
         budget = self.policy.budget
         if m["unsampled"] and not m["running"]:
             lines.append(f"not sampled: {m['unsampled']} of {self.prompts}")
-        if isinstance(budget, BatchBudget) and not m["running"]:
-            if missing := budget.shortfall(self._batch_state()):
-                lines.append(f"short of what was wanted: {missing}")
+        missing = budget.shortfall(self._batch_state()) if isinstance(budget, BatchBudget) else ""
+        if missing and not m["running"]:
+            lines.append(f"short of what was wanted: {missing}")
         if not math.isnan(m["pass_rate"]):
             lines.append(f"pool pass rate: {m['pass_rate']:.4f} (unbiased)")
         if m["unscored"]:

@@ -25,8 +25,8 @@ from ada_bandit.memory import STEPS, PassRateMemory, check_new, hashable
 from ada_bandit.optimal import Problem, ProblemOptions
 from ada_bandit.policy import Policy
 from ada_bandit.score_model import ScoreModel, check_model
-from ada_bandit.stopping import solve_together
 from ada_bandit.steps import check_ended, check_keys, restore_memory
+from ada_bandit.stopping import solve_together
 from ada_bandit.tables import NoSignal
 
 __all__ = ["EmpiricalBayes"]

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ada_bandit._types import FloatArray
+from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError, check_count, check_number
+from ada_bandit.exact import check_has_paths
 from ada_bandit.laws import Law
 from ada_bandit.policy import Blend, Policy
 from ada_bandit.score_model import ScoreModel
@@ -28,6 +30,7 @@ from ada_bandit.stopping import (
 
 __all__ = [
     "Frontier",
+    "GainSplit",
     "Problem",
     "ProblemOptions",
     "Solution",
@@ -36,6 +39,7 @@ __all__ = [
     "common_price",
     "frontier",
     "policy_for_budget",
+    "split_gain",
 ]
 
 
@@ -245,4 +249,72 @@ def policy_for_budget(
         expected_cost=(1 - weight) * low[2] + weight * high[2],
         expected_utility=(1 - weight) * low[1] + weight * high[1],
         name=f"frontier {(1 - weight) * low[2] + weight * high[2]:.3g}",
+    )
+
+
+@dataclass(frozen=True)
+class GainSplit:
+    """How many times as efficient the best policy is as a plain one, and why: the three factors of the gain."""
+
+    advantages: float
+    """The best advantages against the reference's own, at the same number of responses."""
+    number: float
+    """The best fixed number of responses against the reference's, both with their best advantages."""
+    adaptivity: float
+    """The best adaptive policy against the best fixed number, both with their best advantages."""
+    best_fixed: int
+    """The best fixed number of responses."""
+
+    @property
+    def total(self) -> float:
+        """The whole gain, the product of the three."""
+        return self.advantages * self.number * self.adaptivity
+
+
+def split_gain(
+    reference: Policy, prior: Law, model: ScoreModel | None = None, *, samples: int = 1, max_samples: int = 32
+) -> GainSplit:
+    """Return the gain of the best policy over a fixed number of responses, split in advantages, number and adaptivity.
+
+    Parameters
+    ----------
+    reference
+        A policy of one round, such as GRPO with 4 responses.
+    prior, model
+        As in `bayes_policy`.
+    samples, max_samples
+        Responses a round and at the most, of the adaptive policy; fixed numbers up to `max_samples` compete.
+
+    Raises
+    ------
+    InputError
+        If an argument can't be used, the reference has several rounds, or its update is always 0.
+
+    Examples
+    --------
+    >>> from ada_bandit import Beta, Policy, ScoreModel
+    >>> gain = split_gain(Policy.preset("dr-grpo"), Beta(0.5, 1), ScoreModel((5, 10.6)))
+    >>> f"{gain.advantages:.2f} * {gain.number:.2f} * {gain.adaptivity:.2f} = {gain.total:.2f}"
+    '1.29 * 1.00 * 1.13 = 1.46'
+    """
+    sizes = reference.budget.sizes
+    if len(sizes) != 1 or check_has_paths(reference).sampling.shared:
+        msg = f"the reference must draw a fixed number of responses in one round; got {reference.label!r}"
+        raise InputError(msg)
+    unit = gradient_efficiency(reference, prior, model).value
+    if unit == 0:
+        msg = f"the update of {reference.label!r} is always 0 under this law, so nothing can be held against it"
+        raise InputError(msg)
+
+    def value(samples: int, most: int) -> float:
+        return Problem(prior, model, samples=samples, max_samples=most).best().value
+
+    fixed = {n: value(n, n) for n in range(1, max(max_samples, *sizes) + 1)}
+    # The fewest responses among those that are as good up to rounding.
+    best_fixed = next(n for n in fixed if fixed[n] >= max(fixed.values()) * (1 - 1e-12))
+    return GainSplit(
+        advantages=fixed[sizes[0]] / unit,
+        number=fixed[best_fixed] / fixed[sizes[0]],
+        adaptivity=value(samples, max_samples) / fixed[best_fixed],
+        best_fixed=best_fixed,
     )

@@ -10,7 +10,8 @@ the weight of phi in a prompt's update, the progress of E f(p) and the size of t
 
     c E[u] E[p q f'] + (1 - c) / N E[u p q f'],      E |update|^2 = V / B + c (1 - 1 / B) E[u]^2,
 
-in units of |phi|^2 and with V the mean of a prompt's own |update|^2. With t = c / (c + (1 - c) / N), the *transfer*, progress is proportional to E[u kappa],
+in units of |phi|^2 and with V the mean of a prompt's own |update|^2. With the *transfer*
+t = c / (c + (1 - c) / N), progress is proportional to E[u kappa],
 
     kappa(p) = (1 - t) p q f'(p) + t E[p' q' f'(p')].
 
@@ -95,7 +96,10 @@ class ScoreModel:
         object.__setattr__(self, "overlap", check_number("overlap", self.overlap, 0, 1))
         object.__setattr__(self, "batch", check_count("batch", self.batch))
         if self.likeness is not None and not callable(self.likeness):
-            msg = f"likeness must be a function of two arrays of pass rates, such as NearInDifficulty(0.5); got {preview(self.likeness)}"
+            msg = (
+                "likeness must be a function of two arrays of pass rates, such as NearInDifficulty(0.5); got "
+                f"{preview(self.likeness)}"
+            )
             raise InputError(msg)
         # An objective that isn't known is told before anything is computed.
         objective_slope(self.objective, np.array([0.5]))
@@ -107,7 +111,7 @@ class ScoreModel:
 
     @property
     def batch_weight(self) -> float:
-        """c (B - 1), the weight of the squared mean update beside V."""
+        """C (B - 1), the weight of the squared mean update beside V."""
         return self.overlap * (self.batch - 1)
 
     def pull(self, pass_rates: FloatArray, population: Law) -> FloatArray:

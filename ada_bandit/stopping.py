@@ -130,7 +130,8 @@ class StoppingProblem:
         if self.model.batch_weight and self.model.likeness is not None:
             msg = (
                 "the best policy is not known for a batch term with a likeness, where no one number couples the "
-                f"prompts; got overlap = {self.model.overlap:g} and {self.model.likeness!r}. Set overlap = 0, or leave the likeness out"
+                f"prompts; got overlap = {self.model.overlap:g} and {self.model.likeness!r}. Set overlap = 0, or leave "
+                "the likeness out"
             )
             raise InputError(msg)
         self.samples = check_count("samples", options.get("samples", 1))
@@ -196,7 +197,7 @@ class StoppingProblem:
     def _best_advantages(
         self, keep_pos: IntArray, keep_neg: IntArray, shade: float
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return a, b and R = v' M^-1 v at every cell for given keep counts, ``[cell]`` each, v being that of a shade."""
+        """Return a, b and R = v' M^-1 v at every cell for given keep counts, ``[cell]`` each; v at a shade."""
         has_pos, has_neg = keep_pos > 0, keep_neg > 0
         m_pos = self.qq + self.noise[0] / np.maximum(keep_pos, 1)
         m_neg = self.pp + self.noise[1] / np.maximum(keep_neg, 1)
@@ -270,7 +271,7 @@ class StoppingProblem:
     def _update_at(self, keep_pos: IntArray, keep_neg: IntArray, shade: float) -> FloatArray:
         """Return the mean of u at every cell with the best advantages at a shade, ``[cell]``."""
         a, b, _ = self._best_advantages(keep_pos, keep_neg, shade)
-        return a * self.h_pos + b * self.h_neg
+        return np.asarray(a * self.h_pos + b * self.h_neg)
 
     def choose(self, price: float, shade: float = 0.0) -> Choice:
         """Return the best policy at a price of a response and a shade.
@@ -303,7 +304,8 @@ class StoppingProblem:
                 sums[:, pos, total - pos] = np.where(stops, here, on)
             else:
                 sums[:, 0, 0] = on[:, 0]
-        return Choice(*sums[:, 0, 0].tolist(), stop, keep_pos, keep_neg)
+        total_worth, total_update, total_slope, total_cost = sums[:, 0, 0].tolist()
+        return Choice(total_worth, total_update, total_slope, total_cost, stop, keep_pos, keep_neg)
 
     def at_price(self, price: float) -> tuple[float, float, BoolArray, IntArray, IntArray]:
         """Return E[utility], cost, the stop table and the keep counts ``[cell]`` of the best policy at a price."""

@@ -29,6 +29,7 @@ __all__ = [
     "RolloutLaw",
     "Scores",
     "SinglePolicies",
+    "TransferOption",
     "UnfilteredLaw",
     "VerifierErrors",
     "VerifierScores",
@@ -110,6 +111,23 @@ NoiseRatioOption = Annotated[
 UpdateCostOption = Annotated[
     float, typer.Option(metavar="COST", help="Cost of a kept response in the update, in responses drawn.")
 ]
+TransferOption = Annotated[
+    float,
+    typer.Option(
+        metavar="T",
+        help="How far what is learned on a prompt helps the others, from 0 to 1: 1 for fresh prompts, where every "
+        "objective has the same best policy; 0 for a small pool of unlike prompts that comes back.",
+    ),
+]
+OverlapOption = Annotated[
+    float,
+    typer.Option(
+        metavar="C",
+        help="Inner product of two prompts' directions over their square, as 'llm probe' measures it: the prompts of a "
+        "batch then repeat each other.",
+    ),
+]
+BatchOption = Annotated[int, typer.Option(metavar="B", help="Prompts a step; of no account while the overlap is 0.")]
 FalsePositiveOption = Annotated[
     float, typer.Option(metavar="RATE", help="Chance that the verifier takes an incorrect response for a correct one.")
 ]
@@ -200,9 +218,14 @@ UnfilteredLaw: TypeAlias = Annotated[Source, Options(partial(_unfiltered_law, _C
 
 
 def _scores(
-    objective: ObjectiveOption = "mean", noise_ratio: NoiseRatioOption = "1", update_cost: UpdateCostOption = 0.0
+    objective: ObjectiveOption = "mean",
+    noise_ratio: NoiseRatioOption = "1",
+    update_cost: UpdateCostOption = 0.0,
+    transfer: TransferOption = 1.0,
+    overlap: OverlapOption = 0.0,
+    batch: BatchOption = 1,
 ) -> Scoring:
-    return Scoring(ScoreModel(parse_noise_ratio(noise_ratio), objective, update_cost))
+    return Scoring(ScoreModel(parse_noise_ratio(noise_ratio), objective, update_cost, transfer, overlap, batch))
 
 
 def _errors(false_positive: FalsePositiveOption = 0.0, false_negative: FalseNegativeOption = 0.0) -> VerifierNoise:
@@ -213,15 +236,19 @@ def _verifier_scores(
     objective: ObjectiveOption = "mean",
     noise_ratio: NoiseRatioOption = "1",
     update_cost: UpdateCostOption = 0.0,
+    transfer: TransferOption = 1.0,
+    overlap: OverlapOption = 0.0,
+    batch: BatchOption = 1,
     false_positive: FalsePositiveOption = 0.0,
     false_negative: FalseNegativeOption = 0.0,
 ) -> Scoring:
-    model = ScoreModel(parse_noise_ratio(noise_ratio), objective, update_cost)
+    model = _scores(objective, noise_ratio, update_cost, transfer, overlap, batch).model
     return Scoring(model, VerifierNoise(false_positive, false_negative))
 
 
 Scores: TypeAlias = Annotated[Scoring, Options(_scores)]
-"""The score model of ``--objective``, ``--noise-ratio`` and ``--update-cost``."""
+"""The score model of ``--objective``, ``--noise-ratio``, ``--update-cost``, ``--transfer``, ``--overlap``
+and ``--batch``."""
 VerifierScores: TypeAlias = Annotated[Scoring, Options(_verifier_scores)]
 """Likewise, with the errors of the verifier."""
 VerifierErrors: TypeAlias = Annotated[VerifierNoise, Options(_errors)]

@@ -111,9 +111,7 @@ def test_the_returned_tables_are_worth_what_is_said(prior: Law, objective: str, 
 # Exhaustive search
 
 
-def naive_worth(
-    prior: Law, model: ScoreModel, cell: Cell, keep: tuple[int, int]
-) -> float:
+def naive_worth(prior: Law, model: ScoreModel, cell: Cell, keep: tuple[int, int]) -> float:
     """Return R = v' M^-1 v at a cell from the posterior's own quadrature and a linear solver."""
     rates, weights = prior.posterior(*cell).quadrature(60)
     every, share = prior.quadrature(60)
@@ -149,8 +147,7 @@ class Brute:
                 ]
                 # A kept row costs, whether its advantage is 0 or not: without one it needn't be kept.
                 self.choices[pos, neg] = [
-                    (naive_worth(prior, model, (pos, neg), keep), cost + update_cost * sum(keep))
-                    for keep in keeps
+                    (naive_worth(prior, model, (pos, neg), keep), cost + update_cost * sum(keep)) for keep in keeps
                 ]
             else:
                 kept = [int(one[0]) for one in Balanced().split(np.array([pos]), np.array([neg]), size or self.most)]

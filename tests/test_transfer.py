@@ -25,7 +25,11 @@ Array = npt.NDArray[np.float64]
 BETA = Beta(0.5, 1)
 ENDS = Grid([0.0, 0.15, 0.6, 1.0], [0.2, 0.4, 0.3, 0.1])
 RAFT = Policy(
-    Never(), Rounds(1), group=All(), advantage=AdvantageTable(np.array([[0, 0], [1, 0]]), np.zeros((2, 2))), group_size=1
+    Never(),
+    Rounds(1),
+    group=All(),
+    advantage=AdvantageTable(np.array([[0, 0], [1, 0]]), np.zeros((2, 2))),
+    group_size=1,
 )
 GRPO = Policy(Never(), Rounds(4), group_size=4, group=All(), advantage=GroupMean())
 
@@ -62,7 +66,9 @@ def test_with_full_transfer_every_objective_has_the_same_best_policy(objective: 
     assert Problem(BETA, other, max_samples=8).best().policy.tables.draws == pytest.approx(
         Problem(BETA, mean, max_samples=8).best().policy.tables.draws
     )
-    ratios = [gradient_efficiency(RAFT, BETA, m).value / gradient_efficiency(GRPO, BETA, m).value for m in (mean, other)]
+    ratios = [
+        gradient_efficiency(RAFT, BETA, m).value / gradient_efficiency(GRPO, BETA, m).value for m in (mean, other)
+    ]
     assert ratios[0] == pytest.approx(ratios[1], rel=1e-9)
 
 
@@ -130,14 +136,16 @@ def test_enumeration_of_all_stopping_sets(
     best = Problem(law, model, max_samples=4).best()
     found = gradient_efficiency(best.policy, law, model).value
     assert found == pytest.approx(best.value, rel=1e-9)
-    # Where no table casts the shade under which it is best, a better one may be missed: by 2 % at most here, at c (B - 1) = 19.
+    # Where no table casts the shade under which it is best, a better one may be missed: by 2 % at most here.
     assert found == pytest.approx(largest_ratio(law, model, 4), rel=0.025 if overlap else 1e-9)
 
 
 # Against updates really drawn
 
 
-@pytest.mark.parametrize("policy", [Policy.preset("grpo"), Policy(Quota(1, 1), Rounds(1, 6), group_size=6, group=All())])
+@pytest.mark.parametrize(
+    "policy", [Policy.preset("grpo"), Policy(Quota(1, 1), Rounds(1, 6), group_size=6, group=All())]
+)
 def test_the_batch_term_against_simulated_updates(policy: Policy) -> None:
     # Directions sqrt(c) e + sqrt(1 - c) e_i have the inner product c; noise is added in one more coordinate.
     overlap, batch, steps, nu = 0.3, 6, 40_000, 0.7
@@ -187,9 +195,9 @@ def test_a_likeness_that_is_one_changes_nothing() -> None:
     expected = vars(gradient_efficiency(GRPO, BETA, plain))
     assert vars(gradient_efficiency(GRPO, BETA, one)) == pytest.approx(expected, rel=1e-9)
     assert vars(gradient_efficiency(GRPO, BETA, family)) == pytest.approx(expected, rel=1e-9)
-    assert vars(gradient_efficiency(GRPO, BETA, ScoreModel(2.0, "log", likeness=NearInDifficulty(1e4), overlap=0.1, batch=8))) == (
-        pytest.approx(expected, rel=1e-6)
-    )
+    assert vars(
+        gradient_efficiency(GRPO, BETA, ScoreModel(2.0, "log", likeness=NearInDifficulty(1e4), overlap=0.1, batch=8))
+    ) == (pytest.approx(expected, rel=1e-6))
 
 
 def test_transfer_within_families() -> None:
@@ -239,10 +247,12 @@ def test_prompts_share_one_batch() -> None:
     together = solve_together(problems, [1, 1])
     assert together.price >= Problem(both, model, max_samples=8).best().value
     # What is said of the pair, from the tables themselves.
-    progress = noise = update = cost = 0.0
+    noise = update = cost = 0.0
     for problem, choice in zip(problems, together.choices, strict=True):
         found = gradient_efficiency(problem.policy_of(choice, together.shade, ""), problem.prior, ScoreModel(3.0))
-        mean = found.progress / (problem.prior.mean - problem.prior.quadrature(4)[1] @ problem.prior.quadrature(4)[0] ** 2)
+        mean = found.progress / (
+            problem.prior.mean - problem.prior.quadrature(4)[1] @ problem.prior.quadrature(4)[0] ** 2
+        )
         update += mean / 2
         noise += found.noise / 2
         cost += found.expected_samples / 2

@@ -15,9 +15,13 @@ __all__ = ["MODELS", "NOISE", "RULES", "FrontierPlots", "sweep"]
 
 NOISE = (1.0, 10.0)
 MODELS = tuple(
-    ScoreModel(noise, objective, cost) for objective in ("mean", "log") for cost in (0.0, 10.0) for noise in NOISE
+    ScoreModel(noise, objective, cost, transfer=0.0)
+    for objective in ("mean", "log")
+    for cost in (0.0, 10.0)
+    for noise in NOISE
 )
-"""The settings: what is climbed, how noisy scores are, and what an update costs."""
+"""The settings: what is climbed, how noisy scores are, and what an update costs. Without transfer: only then do the
+objectives differ."""
 RULES = {"grpo": grpo, "pos": pos, "balance": balance}
 """The paper's rules by short name."""
 

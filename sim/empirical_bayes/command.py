@@ -12,7 +12,7 @@ from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
 from sim.empirical_bayes.figure import write_figures
 from sim.empirical_bayes.study import DriftResult, DriftSetting, follow_drift
-from sim.options import CurveLaw, ObjectiveOption
+from sim.options import CurveLaw, ObjectiveOption, TransferOption
 from sim.sources import from_curve
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def empirical_bayes(
         ),
     ] = None,
     objective: ObjectiveOption = "mean",
+    transfer: TransferOption = 1.0,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts a step, all of them new.")] = 128,
     steps: Annotated[int, typer.Option(min=4, help="Steps; the drift begins after half of them.")] = 100,
     runs: Annotated[int, typer.Option(min=1, help="Runs, each with prompts and responses of its own.")] = 8,
@@ -64,8 +65,8 @@ def empirical_bayes(
     if (share := source.settings.get("at_least")) is not None:
         end = end.at_least(*share)
     setting = DriftSetting(
-        tuple(noise_ratio or (1.0, 10.0)), objective, drift, prompts, steps, runs, samples, max_samples, refit_every,
-        window, seed,
+        tuple(noise_ratio or (1.0, 10.0)), objective, transfer, drift, prompts, steps, runs, samples, max_samples,
+        refit_every, window, seed,
     )  # fmt: skip
     run_study(
         output,

@@ -46,6 +46,8 @@ class DriftSetting:
     """Noise ratios of the score model, each a run of its own on the same prompts and responses."""
     objective: str = "mean"
     """Objective that is climbed."""
+    transfer: float = 1.0
+    """How far what is learned on a prompt helps the others, as in `ScoreModel`."""
     drift: str = "abrupt"
     """How the law goes over to the other one, from `DRIFTS`."""
     prompts: int = 128
@@ -73,6 +75,10 @@ class DriftSetting:
             raise unknown_name("drift", self.drift, DRIFTS)
         for key, least in (("prompts", 1), ("steps", 4), ("runs", 1)):
             check_count(key, getattr(self, key), least)
+
+    def model(self, noise_ratio: float) -> ScoreModel:
+        """Return the score model at a noise ratio."""
+        return ScoreModel(noise_ratio, self.objective, transfer=self.transfer)
 
     def share(self, step: int) -> float:
         """Return the weight of the other law in a step, counted from 0."""
@@ -221,7 +227,7 @@ def _between(start: Law, end: Law, share: float) -> Law:
 def _sampler(setting: DriftSetting, noise_ratio: float) -> EmpiricalBayes:
     return EmpiricalBayes(
         _START,
-        ScoreModel(noise_ratio, setting.objective),
+        setting.model(noise_ratio),
         samples=setting.samples,
         max_samples=setting.max_samples,
         refit_every=setting.refit_every,
@@ -232,7 +238,7 @@ def _sampler(setting: DriftSetting, noise_ratio: float) -> EmpiricalBayes:
 def _track(
     setting: DriftSetting, noise_ratio: float, laws: Sequence[Law], progress: Callable[[int], None] | None
 ) -> Track:
-    model = ScoreModel(noise_ratio, setting.objective)
+    model = setting.model(noise_ratio)
     efficiencies: dict[tuple[int, int], float] = {}
     kept: list[Policy] = []
 

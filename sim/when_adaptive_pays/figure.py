@@ -66,7 +66,8 @@ def _draw(result: EfficiencyMap, figure: Figure) -> None:
         figure.legend(handles=patches, title=title, **style)
     figure.suptitle(
         f"The most efficient way of sampling on {result.source.label} (grey: fixed, warm: adaptive).\n"
-        "Numbers: times as efficient as GRPO with n = 4, the best of these policies (bold) and the Bayes policy.",
+        f"Transfer {result.transfer:g}. Numbers: times as efficient as GRPO with n = 4, the best of these policies "
+        "(bold) and the best of all.",
         x=0.01,
         ha="left",
         fontsize=10,
@@ -108,7 +109,8 @@ def _panel(result: EfficiencyMap, panel: ObjectiveMap, axes: Axes, colours: list
     )
     ticks = np.arange(np.ceil(low), high + 0.5)
     axes.set_yticks([sum(_ZERO) / 2, *ticks], ["0", *(f"{10.0**k:g}" for k in ticks)])
-    name = _NAMES.get(panel.objective, panel.objective)
+    named = result.name_of(panel)
+    name = _NAMES.get(named, named)
     axes.set_title(f"{name}: adaptive on {result.share(panel.gain > 1):.0%} of the map")
 
 

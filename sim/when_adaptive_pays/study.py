@@ -38,6 +38,7 @@ __all__ = [
     "ObjectiveMap",
     "families",
     "map_efficiency",
+    "objectives_of",
 ]
 
 OBJECTIVES = ("mean", "log", "pass@8")
@@ -81,6 +82,8 @@ class MapPoint:
     """The best adaptive policy."""
     adaptive_family: str
     adaptive_efficiency: float
+    bayes_same_efficiency: float
+    """Four responses with their best advantages: what GRPO's own advantages lose."""
     bayes_fixed_size: int
     """The best fixed number of responses where the best group and advantages go with it."""
     bayes_fixed_efficiency: float
@@ -109,6 +112,8 @@ class EfficiencyMap:
     """The competitors."""
     max_samples: int
     """The most responses of any policy."""
+    transfer: float
+    """How far what is learned on a prompt helps the others."""
     noise: FloatArray
     """`[noise]` Noise ratios of the fine map, even in the logarithm."""
     costs: FloatArray
@@ -133,11 +138,10 @@ class EfficiencyMap:
 
     def _verdict(self, panel: ObjectiveMap) -> str:
         """Say in words where adaptive policies are ahead under one objective."""
-        ratios = [
-            spot.bayes_efficiency / spot.bayes_fixed_efficiency
-            for spot in self.spots
-            if spot.objective == panel.objective
-        ]
+        spots = [spot for spot in self.spots if spot.objective == panel.objective]
+        ratios = [spot.bayes_efficiency / spot.bayes_fixed_efficiency for spot in spots]
+        advantages = [spot.bayes_same_efficiency for spot in spots]
+        number = [spot.bayes_fixed_efficiency / spot.bayes_same_efficiency for spot in spots]
         shares = ", ".join(
             f"{family.key} {self.share(panel.best == index):.0%}"
             for index, family in enumerate(self.families)
@@ -145,11 +149,16 @@ class EfficiencyMap:
         )
         low, high = panel.gain.min(), panel.gain.max()
         return (
-            f"{panel.objective}: an adaptive policy is the most efficient on {self.share(panel.gain > 1):.0%} of the "
-            f"map ({shares}); the best adaptive one is {low:.2f} to {high:.2f} times as efficient as the best fixed "
-            "number of responses. With the best group and advantages for both, it is "
-            f"{min(ratios):.2f} to {max(ratios):.2f} times"
+            f"{self.name_of(panel)}: an adaptive policy is the most efficient on {self.share(panel.gain > 1):.0%} "
+            f"of the map ({shares}); the best adaptive one is {low:.2f} to {high:.2f} times as efficient as the best "
+            "fixed number of responses. The best policy's gain over GRPO with n = 4 has three factors: better advantages "
+            f"{min(advantages):.2f} to {max(advantages):.2f}, a better fixed number {min(number):.2f} to "
+            f"{max(number):.2f}, adaptivity {min(ratios):.2f} to {max(ratios):.2f}"
         )
+
+    def name_of(self, panel: ObjectiveMap) -> str:
+        """Return what a panel climbs, in words; with full transfer it is all the same."""
+        return "any objective" if self.transfer == 1 else panel.objective
 
     def share(self, where: BoolArray) -> float:
         """Return the share of the map, ``[cost, noise]``, by area; a cost of 0 has none."""
@@ -162,6 +171,7 @@ class EfficiencyMap:
                 "version": ada_bandit.__version__,
                 "source": self.source.to_dict(),
                 "max_samples": self.max_samples,
+                "transfer": self.transfer,
                 "noise_ratio": [float(self.noise[0]), float(self.noise[-1])],
                 "update_cost": [float(self.costs[0]), float(self.costs[-1])],
                 "families": [
@@ -192,6 +202,11 @@ class EfficiencyMap:
     def to_csv(self) -> str:
         """Return the spots as CSV text."""
         return to_csv(asdict(spot) for spot in self.spots)
+
+
+def objectives_of(transfer: float) -> tuple[str, ...]:
+    """Return the objectives that are worth a panel each: with full transfer they are all the same."""
+    return OBJECTIVES[:1] if transfer == 1 else OBJECTIVES
 
 
 def families(mean: float, max_samples: int) -> tuple[Family, ...]:
@@ -280,9 +295,10 @@ def families(mean: float, max_samples: int) -> tuple[Family, ...]:
 class _Moments:
     """W, the parts of V, and those of C, of many policies on one law: ``[policy]`` each."""
 
-    def __init__(self, policies: Sequence[Policy], law: Law, objective: str) -> None:
-        quiet = [gradient_efficiency(policy, law, ScoreModel(0.0, objective)) for policy in policies]
-        noisy = [gradient_efficiency(policy, law, ScoreModel(1.0, objective, 1.0)) for policy in policies]
+    def __init__(self, policies: Sequence[Policy], law: Law, objective: str, transfer: float) -> None:
+        clean, dear = (ScoreModel(nu, objective, cost, transfer=transfer) for nu, cost in ((0.0, 0.0), (1.0, 1.0)))
+        quiet = [gradient_efficiency(policy, law, clean) for policy in policies]
+        noisy = [gradient_efficiency(policy, law, dear) for policy in policies]
         self.progress = np.array([one.progress for one in quiet])
         self.spread = np.array([one.noise for one in quiet])
         self.noise = np.array([one.noise for one in noisy]) - self.spread
@@ -301,7 +317,8 @@ class _Moments:
 def map_efficiency(
     source: Source,
     *,
-    objectives: Sequence[str] = OBJECTIVES,
+    objectives: Sequence[str] = (),
+    transfer: float = 1.0,
     policies: Sequence[Policy] = (),
     max_samples: int = 32,
     progress: Callable[[int], None] | None = None,
@@ -313,7 +330,10 @@ def map_efficiency(
     source
         The pass-rate law.
     objectives
-        ``"mean"``, ``"log"``, ``"pass@k"``; at least one.
+        ``"mean"``, ``"log"``, ``"pass@k"``. Unless given, `OBJECTIVES`; "mean" for all with full transfer, under which
+        the objective is a constant factor.
+    transfer
+        How far what is learned on a prompt helps the others, as in `ScoreModel`.
     policies
         Further competitors, each a family of its own; adaptive where they may take more than
         one round.
@@ -328,9 +348,7 @@ def map_efficiency(
         If an argument can't be used, or no policy moves any objective on this law.
     """
     law, max_samples = source.law, check_count("max_samples", max_samples, 8)
-    if not objectives:
-        msg = "nothing to map: give at least one objective, such as 'mean'"
-        raise InputError(msg)
+    objectives = objectives or objectives_of(transfer)
     shared = [policy.label for policy in policies if not has_efficiency(policy)]
     if shared:
         msg = f"a budget shared by the batch has no exact efficiency; leave out {', '.join(shared)}"
@@ -354,18 +372,21 @@ def map_efficiency(
     adaptive = np.array([family.adaptive for family in competitors])[family_of]
     panels, spots = [], []
     for objective in objectives:
-        moments = _Moments(members, law, objective)
+        moments = _Moments(members, law, objective, transfer)
         values = moments.efficiency(noise, costs)
         gain = values[adaptive].max(axis=0) / values[~adaptive].max(axis=0)
         panels.append(
             ObjectiveMap(objective, family_of[_first_best(values)], np.where(np.abs(gain - 1) < 1e-9, 1.0, gain))
         )
-        yardstick = _Moments([Policy.preset("grpo")], law, objective).efficiency(np.array(NOISE), np.array(COSTS))[0]
+        yardstick = _Moments([Policy.preset("grpo")], law, objective, transfer).efficiency(
+            np.array(NOISE), np.array(COSTS)
+        )[0]
         values = moments.efficiency(np.array(NOISE), np.array(COSTS)) / yardstick
         picks = [_first_best(np.where(mask[:, None, None], values, -1.0)) for mask in (~adaptive, adaptive)]
         for i, j in np.ndindex(len(COSTS), len(NOISE)):
             unit = float(yardstick[i, j])
-            bayes, (size, of_fixed) = _bayes(law, ScoreModel(NOISE[j], objective, COSTS[i]), max_samples)
+            model = ScoreModel(NOISE[j], objective, COSTS[i], transfer=transfer)
+            bayes, same, (size, of_fixed) = _bayes(law, model, max_samples)
             fixed, other = (int(pick[i, j]) for pick in picks)
             spots.append(
                 MapPoint(
@@ -378,6 +399,7 @@ def map_efficiency(
                     adaptive=members[other].label,
                     adaptive_family=competitors[family_of[other]].key,
                     adaptive_efficiency=float(values[other, i, j]),
+                    bayes_same_efficiency=same / unit,
                     bayes_fixed_size=size,
                     bayes_fixed_efficiency=of_fixed / unit,
                     bayes_efficiency=bayes / unit,
@@ -385,7 +407,7 @@ def map_efficiency(
             )
             if progress:
                 progress(1)
-    return EfficiencyMap(source, competitors, max_samples, noise, costs, tuple(panels), tuple(spots))
+    return EfficiencyMap(source, competitors, max_samples, transfer, noise, costs, tuple(panels), tuple(spots))
 
 
 def _first_best(values: FloatArray) -> IntArray:
@@ -396,12 +418,12 @@ def _first_best(values: FloatArray) -> IntArray:
     return np.asarray((values >= values.max(axis=0) * (1 - 1e-9)).argmax(axis=0))
 
 
-def _bayes(law: Law, model: ScoreModel, max_samples: int) -> tuple[float, tuple[int, float]]:
-    """Return the best efficiency of all, and the best fixed number of responses with its efficiency."""
+def _bayes(law: Law, model: ScoreModel, max_samples: int) -> tuple[float, float, tuple[int, float]]:
+    """Return the best efficiency of all, that of four responses, and the best fixed number with its efficiency."""
 
     def value(samples: int, max_samples: int) -> float:
         return Problem(law, model, samples=samples, max_samples=max_samples).best().value
 
     fixed = {n: value(n, n) for n in (1, *(n for n in _SIZES if n <= max_samples))}
     size = max(fixed, key=lambda n: fixed[n])
-    return value(1, max_samples), (size, fixed[size])
+    return value(1, max_samples), fixed[4], (size, fixed[size])
