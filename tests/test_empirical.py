@@ -49,7 +49,7 @@ def train(sampler: EmpiricalBayes, law: Law, steps: int, seed: int, prompts: int
 
 
 def share_of_optimum(sampler: EmpiricalBayes, law: Law, noise_ratio: float) -> float:
-    model = ScoreModel(noise_ratio)
+    model = ScoreModel(noise_ratio, transfer=0.0)
     best = Problem(law, model).best().value
     return gradient_efficiency(sampler.policy, law, model).value / best
 
@@ -115,7 +115,7 @@ class TestSchedule:
 
     def test_pools_that_bear_it_out_leave_the_stated_prior_as_it_was(self) -> None:
         # A fit goes no further than chance; it doesn't start from nothing either.
-        sampler = EmpiricalBayes(Beta(2, 8), ScoreModel(10.0), refit_every=1)
+        sampler = EmpiricalBayes(Beta(2, 8), ScoreModel(10.0, transfer=0.0), refit_every=1)
         train(sampler, Beta(2, 8), 1, seed=0, prompts=24)
         assert isinstance(sampler.prior, Grid)
         np.testing.assert_allclose(sampler.prior.predictive(4), Beta(2, 8).predictive(4), atol=0.01)
@@ -140,7 +140,7 @@ class TestSchedule:
         assert len(sampler.state_dict()["pools"]) == 3
 
     def test_drift_drops_the_old_pools_and_standing_still_keeps_them(self) -> None:
-        sampler = EmpiricalBayes(model=ScoreModel(10.0))
+        sampler = EmpiricalBayes(model=ScoreModel(10.0, transfer=0.0))
         train(sampler, Beta(1, 4), 24, seed=5)
         assert len(sampler.state_dict()["pools"]) == 24
         train(sampler, Beta(4, 1), 8, seed=5, first=24)
@@ -164,7 +164,7 @@ class TestMemory:
     def seen(self, decay: float = 1.0) -> tuple[EmpiricalBayes, PassRateMemory]:
         memory = PassRateMemory(decay)
         memory.update(["easy", "hard", "even"], [20, 0, 8], [1, 24, 8])
-        sampler = EmpiricalBayes(Beta(1, 2), ScoreModel(4.0), max_samples=6, memory=memory)
+        sampler = EmpiricalBayes(Beta(1, 2), ScoreModel(4.0, transfer=0.0), max_samples=6, memory=memory)
         return sampler, memory
 
     def test_unseen_prompts_get_the_common_policy(self) -> None:
@@ -177,7 +177,7 @@ class TestMemory:
         assert sampler.allocator(3).policies == (sampler.policy,)
 
     def solutions(self, price: float, laws: Sequence[Law]) -> list[Solution]:
-        problems = [Problem(law, ScoreModel(4.0), samples=1, max_samples=6) for law in laws]
+        problems = [Problem(law, ScoreModel(4.0, transfer=0.0), samples=1, max_samples=6) for law in laws]
         return [problem.solution(price, "") for problem in problems]
 
     @pytest.mark.slow
@@ -192,7 +192,10 @@ class TestMemory:
             parts = self.solutions(float(price), laws)
             ratios.append(sum(part.expected_utility for part in parts) / sum(part.cost for part in parts))
         mine = [allocator.policies[kind] for kind in allocator.state_dict()["kind"]]
-        values = [gradient_efficiency(policy, law, ScoreModel(4.0)) for policy, law in zip(mine, laws, strict=True)]
+        values = [
+            gradient_efficiency(policy, law, ScoreModel(4.0, transfer=0.0))
+            for policy, law in zip(mine, laws, strict=True)
+        ]
         ours = sum(value.progress for value in values) / sum(value.cost for value in values)
         assert ours >= max(ratios) * (1 - 1e-9)
         # At the optimum the price is the ratio itself.
@@ -251,7 +254,7 @@ class TestMemory:
         # cancel: the fitted mean came out at .25 instead of .17. From all pools of a prompt together it does.
         law = Grid([0.02, 0.3, 0.85], [0.65, 0.2, 0.15])
         every = law.quantile((np.arange(192) + 0.5) / 192)
-        sampler = EmpiricalBayes(model=ScoreModel(10.0), max_samples=16, memory=PassRateMemory(decay))
+        sampler = EmpiricalBayes(model=ScoreModel(10.0, transfer=0.0), max_samples=16, memory=PassRateMemory(decay))
         for step in range(24):
             seed = fold_seed(2, step)
             keys = np.argsort(uniform(seed, 9, np.arange(192), 0))[:96]
@@ -259,7 +262,7 @@ class TestMemory:
         # The law of these very prompts; responses are all that is left to chance.
         for pos, neg, tolerance in ((1, 0, 0.02), (2, 0, 0.02), (0, 4, 0.03), (1, 1, 0.02)):
             assert sampler.prior.evidence(pos, neg) == pytest.approx(law.evidence(pos, neg), abs=tolerance)
-        model = ScoreModel(10.0)
+        model = ScoreModel(10.0, transfer=0.0)
         unseen = Problem(sampler.prior, model, max_samples=16).best().policy
         best = Problem(law, model, max_samples=16).best().value
         assert gradient_efficiency(unseen, law, model).value > 0.98 * best
@@ -270,7 +273,9 @@ class TestRestart:
     def test_goes_on_identically(self, with_memory: bool) -> None:
         def new() -> EmpiricalBayes:
             memory = PassRateMemory(0.8) if with_memory else None
-            return EmpiricalBayes(model=ScoreModel(10.0), max_samples=8, refit_every=3, window=5, memory=memory)
+            return EmpiricalBayes(
+                model=ScoreModel(10.0, transfer=0.0), max_samples=8, refit_every=3, window=5, memory=memory
+            )
 
         def go(sampler: EmpiricalBayes, first: int, last: int) -> list[Any]:
             seen = []
@@ -324,7 +329,7 @@ class TestTheClaim:
     def test_comes_close_and_follows(self, noise_ratio: float, mean: float, worst: float) -> None:
         before, after = [], []
         for seed in range(4):
-            sampler = EmpiricalBayes(model=ScoreModel(noise_ratio))
+            sampler = EmpiricalBayes(model=ScoreModel(noise_ratio, transfer=0.0))
             train(sampler, self.BASE, 50, seed=seed)
             before.append(share_of_optimum(sampler, self.BASE, noise_ratio))
             train(sampler, self.RL, 20, seed=seed, first=50)

@@ -136,8 +136,8 @@ def test_enumeration_of_all_stopping_sets(
     best = Problem(law, model, max_samples=4).best()
     found = gradient_efficiency(best.policy, law, model).value
     assert found == pytest.approx(best.value, rel=1e-9)
-    # Where no table casts the shade under which it is best, a better one may be missed: by 2 % at most here.
-    assert found == pytest.approx(largest_ratio(law, model, 4), rel=0.025 if overlap else 1e-9)
+    # Where no table casts the shade under which it is best, a better one may be missed: by 5 % at most here.
+    assert found == pytest.approx(largest_ratio(law, model, 4), rel=0.06 if overlap else 1e-9)
 
 
 # Against updates really drawn

@@ -59,7 +59,7 @@ def test_spots_are_those_of_the_library() -> None:
     members = [policy for family in found.families for policy in family.policies]
     assert len(found.spots) == len(NOISE) * len(COSTS)
     for spot in found.spots[::5]:
-        setting = ScoreModel(spot.noise_ratio, "log", spot.update_cost)
+        setting = ScoreModel(spot.noise_ratio, "log", spot.update_cost, transfer=found.transfer)
         unit = gradient_efficiency(Policy.preset("grpo"), LAW, setting).value
         values = {id(policy): gradient_efficiency(policy, LAW, setting).value / unit for policy in members}
         for adaptive, value, key in (
@@ -120,7 +120,7 @@ def test_given_policies_compete() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"objectives": []}, "nothing to map"),
+        ({"transfer": 1.5}, "transfer must be .* got 1.5"),
         ({"objectives": ["maen"]}, "unknown objective 'maen'"),
         ({"max_samples": 7}, "max_samples must be .* at least 8; got 7"),
     ],
@@ -145,7 +145,7 @@ def test_csv_json_and_words() -> None:
     assert sum(objective["family_shares"].values()) == pytest.approx(1)
     adaptive = sum(objective["family_shares"][family.key] for family in found.families if family.adaptive)
     assert objective["adaptive_share"] == pytest.approx(adaptive)
-    assert f"log: an adaptive policy is the most efficient on {adaptive:.0%} of the map" in found.notes[0]
+    assert f"any objective: an adaptive policy is the most efficient on {adaptive:.0%} of the map" in found.notes[0]
 
 
 def test_figure(tmp_path: Path) -> None:
