@@ -250,14 +250,13 @@ def test_prompts_share_one_batch() -> None:
     noise = update = cost = 0.0
     for problem, choice in zip(problems, together.choices, strict=True):
         found = gradient_efficiency(problem.policy_of(choice, together.shade, ""), problem.prior, ScoreModel(3.0))
-        mean = found.progress / (
-            problem.prior.mean - problem.prior.quadrature(4)[1] @ problem.prior.quadrature(4)[0] ** 2
-        )
-        update += mean / 2
+        rates, share = problem.prior.quadrature(4)
+        # Under full transfer kappa is E[p q], here of each kind by itself.
+        update += found.progress / float(share @ (rates * (1 - rates))) / 2
         noise += found.noise / 2
         cost += found.expected_samples / 2
-    progress = update * float(model.pull(np.array([0.5]), both)[0])
-    assert progress**2 / (noise + model.batch_weight * update**2) / cost == pytest.approx(together.price, rel=1e-9)
+    with_all = update * float(model.pull(np.array([0.5]), both)[0])
+    assert with_all**2 / (noise + model.batch_weight * update**2) / cost == pytest.approx(together.price, rel=1e-9)
 
 
 def test_skipped_prompts_get_nothing_fade_and_come_back() -> None:

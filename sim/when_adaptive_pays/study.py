@@ -149,10 +149,10 @@ class EfficiencyMap:
         )
         low, high = panel.gain.min(), panel.gain.max()
         return (
-            f"{self.name_of(panel)}: an adaptive policy is the most efficient on {self.share(panel.gain > 1):.0%} "
-            f"of the map ({shares}); the best adaptive one is {low:.2f} to {high:.2f} times as efficient as the "
-            "best fixed number of responses. The best policy's gain over GRPO with n = 4 has three factors: better advantages "
-            f"{min(advantages):.2f} to {max(advantages):.2f}, a better fixed number {min(number):.2f} to "
+            f"{self.name_of(panel)}: an adaptive policy is the most efficient on {self.share(panel.gain > 1):.0%} of "
+            f"the map ({shares}); the best adaptive one is {low:.2f} to {high:.2f} times as efficient as the best "
+            "fixed number of responses. The best policy's gain over GRPO with n = 4 has three factors: better "
+            f"advantages {min(advantages):.2f} to {max(advantages):.2f}, a better fixed number {min(number):.2f} to "
             f"{max(number):.2f}, adaptivity {min(ratios):.2f} to {max(ratios):.2f}"
         )
 

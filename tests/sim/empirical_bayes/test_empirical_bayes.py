@@ -100,8 +100,8 @@ def test_noise_ratios_see_the_same_prompts_and_runs_differ() -> None:
 def test_comes_within_three_per_cent_on_the_published_curves_and_follows(
     noise_ratio: float, mean: float, worst: float
 ) -> None:
-    """The claim: 50 steps of 128 prompts from Beta(1, 1) on the base curve, then the RL curve at once."""
-    setting = DriftSetting(noise_ratios=(noise_ratio,), runs=4)
+    """The claim: without transfer, 50 steps of 128 prompts from Beta(1, 1) on the base curve, then the RL curve."""
+    setting = DriftSetting(noise_ratios=(noise_ratio,), runs=4, transfer=0.0)
     found = follow_drift(setting, from_curve("qwen2.5-math-1.5b-base"), from_curve("qwen2.5-math-1.5b-rl"))
     track = found.tracks[0]
     for step in (50, 62, 100):
