@@ -29,7 +29,7 @@ from ada_bandit.programs.rollouts import read_log
 from ada_bandit.uniforms import fold_seed
 from llm.answers import extract
 from llm.config import TaskConfig
-from llm.digits import WEIGHTS, problem
+from llm.digits import Families, is_right, problem
 from llm.types import Progress, Prompt, Task, no_progress
 
 __all__ = ["LoadedTask", "load_scorer", "load_task"]
@@ -208,28 +208,23 @@ def _find(base: Task, keys: Iterable[str], progress: Progress) -> dict[str, int]
 
 
 class _Digits:
-    """Sums, sorting and remainders in digits."""
+    """Problems in digits of one right text, of many, or with long scratch work."""
 
     name = "digits"
 
     def __init__(self, config: TaskConfig) -> None:
-        for family, options in config.families.items():
-            for option in options:
-                if option != "weight":
-                    raise unknown_name(f"option of family {family!r}", option, ["weight"])
-        weights = {name: options.get("weight", WEIGHTS.get(name, 0.0)) for name, options in config.families.items()}
-        self._weights = weights or None
+        self._families = Families.of(config.families)
         self._config = config
 
     def __len__(self) -> int:
         return self._config.size
 
     def __getitem__(self, index: int, /) -> Prompt:
-        text, answer, family = problem(self._config.seed, index, self._weights)
-        return Prompt(index, f"{family}/{self._config.seed}/{index}", text, answer, family)
+        made = problem(self._config.seed, index, self._families)
+        return Prompt(index, f"{made.family}/{self._config.seed}/{index}", made.text, made.answer, made.family)
 
     def score(self, prompt: Prompt, text: str) -> float:
-        return float(text.strip() == prompt.answer)
+        return float(is_right(prompt.family, prompt.answer, text))
 
 
 class _ReasoningGym:

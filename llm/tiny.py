@@ -1,4 +1,4 @@
-"""A model of 645,000 parameters that learns to add, sort and divide digits: a few minutes on two cores, no network.
+"""Models of some 100,000 parameters that learn problems in digits: a minute or a few on a core, no network.
 
 Small enough for experiments on a CPU, and good enough for them: its pass rates are spread from
 never to always.
@@ -7,6 +7,7 @@ never to always.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from ada_bandit.errors import check_count, check_number
 from ada_bandit.programs.records import to_json
 from ada_bandit.uniforms import Stream, fold_seed, uniform
-from llm.digits import digit_tokenizer, problem
+from llm.digits import Families, digit_tokenizer, is_right, problem
 from llm.models import new_directory
 from llm.samplers.transformers import TransformersSampler
 
@@ -36,6 +37,7 @@ def make_tiny(
     learning_rate: float = 2e-3,
     width: int = 128,
     layers: int = 3,
+    families: Families | None = None,
     report: Callable[[int, float], None] | None = None,
 ) -> float:
     """Train the model on problems of `llm.digits` with their answers, and write its directory.
@@ -54,6 +56,8 @@ def make_tiny(
         AdamW's step size, after 20 steps of warm-up.
     width, layers
         Size of the model.
+    families
+        Kinds of problems, as in `llm.digits.problem`.
     report
         Called after each update with its number, from 1, and its loss.
 
@@ -72,12 +76,15 @@ def make_tiny(
     import torch
     import transformers
 
+    chosen = Families() if families is None else families
     with new_directory(path) as folder:
         tokenizer = digit_tokenizer()
-        model = _new_model(tokenizer, fold_seed(seed, _WEIGHTS), check_count("width", width), layers)
+        context = max(_CONTEXT, chosen.longest)
+        model = _new_model(tokenizer, fold_seed(seed, _WEIGHTS), check_count("width", width), layers, context)
         optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
         model.train()
-        for step, (ids, mask, labels) in enumerate(_batches(tokenizer, fold_seed(seed, _TRAINING), steps, batch), 1):
+        batches = _batches(tokenizer, fold_seed(seed, _TRAINING), steps, batch, chosen)
+        for step, (ids, mask, labels) in enumerate(batches, 1):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate * min(1.0, step / _WARMUP)
             loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
@@ -87,7 +94,7 @@ def make_tiny(
             optimizer.zero_grad(set_to_none=True)
             if report is not None:
                 report(step, float(loss.detach()))
-        rate = pass_rate(model.eval(), tokenizer, fold_seed(seed, _TEST))
+        rate = pass_rate(model.eval(), tokenizer, fold_seed(seed, _TEST), families=chosen)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         made = {
@@ -95,6 +102,7 @@ def make_tiny(
             "seed": seed,
             "batch": batch,
             "learning_rate": learning_rate,
+            "families": asdict(chosen),
             "parameters": sum(each.numel() for each in model.parameters()),
             "pass_rate": rate,
             "torch": torch.__version__,
@@ -104,17 +112,22 @@ def make_tiny(
     return rate
 
 
-def pass_rate(model: Any, tokenizer: Any, seed: int, prompts: int = 256) -> float:
+def pass_rate(model: Any, tokenizer: Any, seed: int, prompts: int = 256, families: Families | None = None) -> float:
     """Return the share of right answers to new problems, one response each at temperature 1."""
-    problems = [problem(seed, i) for i in range(prompts)]
-    sampler = TransformersSampler(model, tokenizer, max_new_tokens=8, batch_size=prompts)
+    problems = [problem(seed, i, families) for i in range(prompts)]
+    # A response longer than a worked one is wrong.
+    longest = max(8, *(len(each.worked) + 1 for each in problems))
+    sampler = TransformersSampler(model, tokenizer, max_new_tokens=longest, batch_size=prompts)
     ids = np.stack([np.arange(prompts), np.zeros(prompts, dtype=np.int64)], axis=1)
-    responses = sampler.generate([tokenizer(text)["input_ids"] for text, _, _ in problems], ids, seed)
-    right = [response.text == answer for response, (_, answer, _) in zip(responses, problems, strict=True)]
+    responses = sampler.generate([tokenizer(each.text)["input_ids"] for each in problems], ids, seed)
+    right = [
+        response.finish == "stop" and is_right(each.family, each.answer, response.text)
+        for response, each in zip(responses, problems, strict=True)
+    ]
     return float(np.mean(right))
 
 
-def _new_model(tokenizer: Any, seed: int, width: int, layers: int) -> Any:
+def _new_model(tokenizer: Any, seed: int, width: int, layers: int, context: int = _CONTEXT) -> Any:
     """Return a Qwen2 with random weights, which no global generator has a part in."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -128,7 +141,7 @@ def _new_model(tokenizer: Any, seed: int, width: int, layers: int) -> Any:
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,
-        max_position_embeddings=_CONTEXT,
+        max_position_embeddings=context,
         tie_word_embeddings=False,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -139,7 +152,9 @@ def _new_model(tokenizer: Any, seed: int, width: int, layers: int) -> Any:
         return Qwen2ForCausalLM(config)
 
 
-def _batches(tokenizer: Any, seed: int, steps: int, size: int) -> Iterator[tuple[Any, Any, Any]]:
+def _batches(
+    tokenizer: Any, seed: int, steps: int, size: int, families: Families | None = None
+) -> Iterator[tuple[Any, Any, Any]]:
     """Yield token ids, attention mask and labels of new problems, ``[problem, position]`` each.
 
     Problems of all steps begin at a place that the seed draws, so that no two models see the same.
@@ -150,9 +165,9 @@ def _batches(tokenizer: Any, seed: int, steps: int, size: int) -> Iterator[tuple
     for step in range(steps):
         rows = []
         for i in range(size):
-            text, answer, _ = problem(seed, first + step * size + i)
-            asked = tokenizer.convert_tokens_to_ids(list(text))
-            rows.append((asked, [*tokenizer.convert_tokens_to_ids(list(answer)), tokenizer.eos_token_id]))
+            made = problem(seed, first + step * size + i, families)
+            asked = tokenizer.convert_tokens_to_ids(list(made.text))
+            rows.append((asked, [*tokenizer.convert_tokens_to_ids(list(made.worked)), tokenizer.eos_token_id]))
         longest = max(len(asked) + len(told) for asked, told in rows)
         ids = np.full((size, longest), tokenizer.pad_token_id, dtype=np.int64)
         labels = np.full_like(ids, _IGNORED)

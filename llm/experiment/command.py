@@ -1,8 +1,8 @@
-"""``python -m llm experiment``: arms x seeds x learning rates of one config, and what came out."""
+"""``python -m llm experiment``: arms x base models x seeds x learning rates of one config, and what came out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +20,8 @@ from llm.commands.config_options import SetOption, fields_help
 from llm.commands.errors import command
 from llm.config import parse_changes
 from llm.experiment.figure import write_figures
-from llm.experiment.jobs import Failure, command_of, folder_lock, run_jobs
-from llm.experiment.plan import ArmConfig, Axis, ExperimentConfig, Job, read_experiment
+from llm.experiment.jobs import Failure, WarmProcesses, command_of, folder_lock, run_jobs
+from llm.experiment.plan import ArmConfig, Axis, Experiment, ExperimentConfig, Job, Tuning, read_experiment
 from llm.experiment.results import AXES, Results, SeedMean, collect, place_of, tune
 
 __all__ = ["experiment"]
@@ -40,6 +40,13 @@ def experiment(
         int | None, typer.Option(min=1, help="Runs at a time; one a core unless given.", show_default=False)
     ] = None,
     changes: SetOption = None,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Fork runs off processes that have loaded torch: seconds less a run.")
+    ] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Threads of torch in a run; the cores over the workers.", show_default=False),
+    ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="ARM", help="Run and show this arm alone; repeatable.", show_default=False),
@@ -48,7 +55,7 @@ def experiment(
     """Train every arm of an experiment on every seed, and compare them at equal steps, responses and tokens.
 
     \b
-    With several learning rates each arm is first tuned, on a seed of its own.
+    With several learning rates each arm is first tuned, on seeds of its own.
     It may be killed at any moment: started again, it goes on where it was.
     Where a run fails the others go on; the exit code is then 1.
 
@@ -64,15 +71,15 @@ def experiment(
     arms = [arm for arm in plan.config.arms if not only or arm in only]
     make_folder(out)
     count = workers or available_cores()
-    with folder_lock(out) as lock:
-        tuning_jobs = plan.tuning_jobs(arms)
-        failures = _run("tuning", tuning_jobs, count, lock)
-        tunings = tune(plan, tuning_jobs)
+    each = threads or max(available_cores() // count, 1)
+    with folder_lock(out) as lock, WarmProcesses(each, [lock]) as forks:
+        run = partial(_run, workers=count, threads=each, lock=lock, forks=forks if warm else None)
+        tunings, failures = _tune(plan, arms, run)
         rates = (
             {arm: tuning.best for arm, tuning in tunings.items()} if plan.tunes else dict.fromkeys(arms, plan.rates[0])
         )
         jobs = plan.final_jobs(rates)
-        failures += _run("training", jobs, count, lock)
+        failures += run("training", jobs)
         results = collect(plan, jobs, tunings)
         shown = open_console()
         if results is not None:
@@ -85,10 +92,29 @@ def experiment(
         raise typer.Exit(1)
 
 
-def _run(what: str, jobs: Sequence[Job], workers: int, lock: int) -> list[Failure]:
+def _tune(
+    plan: Experiment, arms: Sequence[str], run: Callable[[str, Sequence[Job]], list[Failure]]
+) -> tuple[dict[str, Tuning], list[Failure]]:
+    """Run what tunes, with more rates where the best is at the edge; return the tunings and the failures."""
+    jobs = plan.tuning_jobs(arms)
+    failures = run("tuning", jobs)
+    tunings = tune(plan, jobs)
+    for _ in range(plan.config.extensions):
+        more = {arm: [tuning.beyond] for arm, tuning in tunings.items() if tuning.beyond is not None}
+        if not more:
+            break
+        added = plan.trial_jobs(more)
+        failures += run("tuning beyond the edge", added)
+        jobs += added
+        tunings = tune(plan, jobs)
+    return tunings, failures
+
+
+def _run(
+    what: str, jobs: Sequence[Job], *, workers: int, threads: int, lock: int, forks: WarmProcesses | None
+) -> list[Failure]:
     """Run what hasn't finished, with a bar, or lines where there is no terminal; return what failed."""
     done = sum(job.finished for job in jobs)
-    threads = max(available_cores() // workers, 1)
     lines = open_console(stderr=True)
     ended = done
 
@@ -103,7 +129,13 @@ def _run(what: str, jobs: Sequence[Job], workers: int, lock: int) -> list[Failur
                 print_plain(f"{what} {ended}/{len(jobs)}: {how}", lines)
 
         return run_jobs(
-            jobs, workers, command=lambda job: command_of(job, threads), threads=threads, inherit=[lock], tell=tell
+            jobs,
+            workers,
+            command=lambda job: command_of(job, threads),
+            threads=threads,
+            inherit=[lock],
+            warm=forks,
+            tell=tell,
         )
 
 

@@ -1,4 +1,4 @@
-"""An experiment's config, and the runs that it asks for: arms x seeds x learning rates of one run."""
+"""An experiment's config, and the runs that it asks for: arms x base models x seeds x learning rates of one run."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ __all__ = [
     "Experiment",
     "ExperimentConfig",
     "Job",
+    "RunKey",
     "Tuning",
     "TuningMetric",
     "choose_rate",
@@ -33,7 +34,10 @@ __all__ = [
 Axis: TypeAlias = Literal["steps", "responses", "tokens"]
 """What may be equal when arms are compared: steps, responses drawn, or tokens generated, in training."""
 
-_ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+RunKey: TypeAlias = int | str
+"""Which of an arm's runs: its seed, or where there are several base models BASE/SEED."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class ArmConfig(Section):
@@ -69,11 +73,23 @@ class ExperimentConfig(Section):
     )
     learning_rates: list[Annotated[float, Field(gt=0)]] = Field(
         default_factory=list,
-        description="Learning rates; with several, each arm first runs with all of them on tuning_seed, and then with "
+        description="Learning rates; with several, each arm first runs with all of them on tuning_seeds, and then with "
         "its best one on all seeds. That of [run] when empty.",
     )
-    tuning_seed: Annotated[int, Field(ge=0)] = Field(
-        default=100, description="Seed of the runs that tune; none of seeds."
+    tuning_seeds: list[Annotated[int, Field(ge=0)]] = Field(
+        default=[100], description="Seeds of the runs that tune, whose mean counts; none of seeds."
+    )
+    bases: dict[str, str] = Field(
+        default_factory=dict,
+        description="Directories of the base models by name: every arm is trained from each of them. That of "
+        "run.model.path alone when empty.",
+    )
+    tuning_bases: list[str] = Field(
+        default_factory=list, description="Base models on which rates are chosen; the first one when empty."
+    )
+    extensions: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="How often an arm whose best rate is at the edge of learning_rates gets one more rate beyond it.",
     )
     tuning_metric: TuningMetric = Field(
         default=TuningMetric(),
@@ -97,19 +113,24 @@ class ExperimentConfig(Section):
     def _consistent(self) -> ExperimentConfig:
         if not self.arms:
             raise ValueError("there is no arm; give at least one as [arms.NAME] with its policy")
-        for name in self.arms:
-            if not _ARM_NAME.fullmatch(name):
-                raise ValueError(f"an arm's name takes letters, digits, dots, - and _; got {name!r}")
-        if not self.seeds:
-            raise ValueError("there is no seed; give at least one, such as seeds = [0, 1, 2]")
-        for key in ("seeds", "learning_rates", "steps_at", "responses_at", "tokens_at"):
+        for kind, name in [*(("an arm", arm) for arm in self.arms), *(("a base", base) for base in self.bases)]:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{kind}'s name takes letters, digits, dots, - and _; got {name!r}")
+        for key in ("seeds", "tuning_seeds"):
+            if not getattr(self, key):
+                raise ValueError(f"there is no seed in {key}; give at least one, such as {key} = [0, 1, 2]")
+        for base in self.tuning_bases:
+            if base not in self.bases:
+                raise ValueError(str(unknown_name("base in tuning_bases", base, self.bases)))
+        for key in ("seeds", "tuning_seeds", "learning_rates", "steps_at", "responses_at", "tokens_at"):
             values = getattr(self, key)
             if len(set(values)) < len(values):
                 raise ValueError(f"{key} holds a value twice: {values!r}")
-        if len(self.learning_rates) > 1 and self.tuning_seed in self.seeds:
-            raise ValueError(
-                f"tuning_seed {self.tuning_seed} is one of seeds; a rate chosen on a seed flatters its runs"
-            )
+        for seed in self.tuning_seeds if len(self.learning_rates) > 1 else ():
+            if seed in self.seeds:
+                raise ValueError(
+                    f"tuning_seeds holds {seed}, which is one of seeds; a rate chosen on a seed flatters its runs"
+                )
         if self.reference and self.reference not in self.arms:
             raise ValueError(str(unknown_name("arm", self.reference, self.arms)))
         return self
@@ -129,11 +150,19 @@ class Job:
     """All of its settings."""
     folder: Path
     """Where it is, or will be."""
+    base: str = ""
+    """Name of its base model; empty where there is one without a name."""
+
+    @property
+    def key(self) -> RunKey:
+        """What pairs it with the runs of other arms."""
+        return f"{self.base}/{self.seed}" if self.base else self.seed
 
     @property
     def label(self) -> str:
         """Its name in texts."""
-        return f"{self.arm}, learning rate {self.rate:g}, seed {self.seed}"
+        base = f", base {self.base}" if self.base else ""
+        return f"{self.arm}, learning rate {self.rate:g}{base}, seed {self.seed}"
 
     @property
     def log(self) -> Path:
@@ -167,14 +196,22 @@ class Tuning:
     """Which learning rate an arm got, and why."""
 
     values: Mapping[float, float]
-    """Pass rate by learning rate, NaN where the run failed."""
+    """Mean pass rate of the tuning runs by learning rate, NaN where one failed."""
     best: float
     """The rate of the largest pass rate."""
 
     @property
     def at_edge(self) -> bool:
         """Whether the best rate is the least or the largest of them, so that a better one may lie beyond."""
-        return self.best in {min(self.values), max(self.values)}
+        return self.beyond is not None
+
+    @property
+    def beyond(self) -> float | None:
+        """The next rate on the side where the best one is at the edge; None where it isn't."""
+        rates = sorted(self.values)
+        if self.best == rates[-1]:
+            return self.best * (rates[-1] / rates[-2] if len(rates) > 1 else 2.0)
+        return self.best * (rates[0] / rates[1]) if self.best == rates[0] else None
 
 
 @dataclass(frozen=True)
@@ -191,17 +228,19 @@ class Experiment:
     def __post_init__(self) -> None:
         run = self.config.run
         taken: list[str] = [key for key in ("policy", "seed") if key in run]
+        if self.config.bases and "path" in run.get("model", {}):
+            taken.append("model.path")
         if self.config.learning_rates and "learning_rate" in run.get("train", {}):
             taken.append("train.learning_rate")
         if taken:
-            msg = f"remove run.{taken[0]} of {self.where!r}: it comes from the arms, seeds or learning_rates"
+            msg = f"remove run.{taken[0]} of {self.where!r}: it comes from the arms, bases, seeds or learning_rates"
             raise InputError(msg)
         self._check_arms()
 
     def _check_arms(self) -> None:
         known: dict[str, RunConfig] = {}
         for arm in self.config.arms:
-            config = self.run_config(arm, self.rates[0], self.config.seeds[0])
+            config = self.run_config(arm, self.rates[0], self.config.seeds[0], self.bases[0])
             try:
                 read_step_policy(config.policy)
             except InputError as error:
@@ -227,12 +266,20 @@ class Experiment:
         """The learning rates, at least one."""
         if self.config.learning_rates:
             return self.config.learning_rates
-        return [self._plain("", {}).train.learning_rate]
+        return [self._plain("", self._model(self.bases[0])).train.learning_rate]
 
     @property
     def tunes(self) -> bool:
         """Whether there is a rate to choose."""
         return len(self.rates) > 1
+
+    @property
+    def bases(self) -> list[str]:
+        """The base models' names, at least one; "" for one without a name."""
+        return list(self.config.bases) or [""]
+
+    def _model(self, base: str) -> dict[str, Any]:
+        return {"model.path": self.config.bases[base]} if base else {}
 
     @property
     def reference(self) -> str:
@@ -243,7 +290,7 @@ class Experiment:
         where = f"{self.where}, [run]" + (f" of arm {arm}" if arm else "")
         return to_config(change_table(self.config.run, changes, where), where)
 
-    def run_config(self, arm: str, rate: float, seed: int) -> RunConfig:
+    def run_config(self, arm: str, rate: float, seed: int, base: str = "") -> RunConfig:
         """Return the settings of one run.
 
         Raises
@@ -252,27 +299,44 @@ class Experiment:
             If they can't be used.
         """
         chosen = self.config.arms[arm]
-        fixed = {"policy": chosen.policy, "seed": seed, "train.learning_rate": rate}
+        fixed = {"policy": chosen.policy, "seed": seed, "train.learning_rate": rate, **self._model(base)}
         for key in fixed:
             if key in chosen.changes:
-                msg = f"arms.{arm}.set can't change {key}: it comes from the arm's policy, seeds or learning_rates"
+                msg = (
+                    f"arms.{arm}.set can't change {key}: it comes from the arm's policy, bases, seeds or learning_rates"
+                )
                 raise InputError(msg)
         return self._plain(arm, {**chosen.changes, **fixed})
 
-    def job(self, arm: str, rate: float, seed: int) -> Job:
+    def job(self, arm: str, rate: float, seed: int, base: str = "") -> Job:
         """Return one run."""
-        name = f"{arm}-lr{rate:g}-seed{seed}"
-        return Job(arm, rate, seed, self.run_config(arm, rate, seed), self.folder / "runs" / name)
+        name = f"{arm}-{base}-lr{rate:g}-seed{seed}" if base else f"{arm}-lr{rate:g}-seed{seed}"
+        return Job(arm, rate, seed, self.run_config(arm, rate, seed, base), self.folder / "runs" / name, base)
 
     def tuning_jobs(self, arms: Sequence[str]) -> list[Job]:
         """Return the runs by which the learning rates of arms are chosen; none where there is one rate."""
-        if not self.tunes:
-            return []
-        return [self.job(arm, rate, self.config.tuning_seed) for rate in self.rates for arm in arms]
+        return self.trial_jobs(dict.fromkeys(arms, self.rates)) if self.tunes else []
+
+    def trial_jobs(self, rates: Mapping[str, Sequence[float]]) -> list[Job]:
+        """Return the tuning runs of some rates of each arm: all arms of a seed and rate before the next one."""
+        longest = max(map(len, rates.values()), default=0)
+        return [
+            self.job(arm, rates[arm][place], seed, base)
+            for seed in self.config.tuning_seeds
+            for base in self.config.tuning_bases or self.bases[:1]
+            for place in range(longest)
+            for arm in rates
+            if place < len(rates[arm])
+        ]
 
     def final_jobs(self, rates: Mapping[str, float]) -> list[Job]:
-        """Return the runs that are compared, given each arm's rate: all arms of a seed before the next seed."""
-        return [self.job(arm, rate, seed) for seed in self.config.seeds for arm, rate in rates.items()]
+        """Return the runs that are compared, given each arm's rate: all arms and bases of a seed before the next."""
+        return [
+            self.job(arm, rate, seed, base)
+            for seed in self.config.seeds
+            for base in self.bases
+            for arm, rate in rates.items()
+        ]
 
 
 def read_experiment(path: str | Path, folder: Path, changes: Mapping[str, Any] | None = None) -> Experiment:

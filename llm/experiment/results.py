@@ -12,7 +12,7 @@ import numpy as np
 
 from ada_bandit._types import FloatArray
 from ada_bandit.programs.records import plain, to_csv
-from llm.experiment.plan import Axis, Experiment, Job, Tuning, choose_rate
+from llm.experiment.plan import Axis, Experiment, Job, RunKey, Tuning, choose_rate
 from llm.histories import RunHistory, read_run
 
 __all__ = [
@@ -109,8 +109,8 @@ class ArmRuns:
 
     rate: float
     """Its learning rate."""
-    runs: Mapping[int, RunHistory]
-    """Its runs by seed, at least one."""
+    runs: Mapping[RunKey, RunHistory]
+    """Its runs by seed, or by base model and seed; at least one."""
     tuning: Tuning | None = None
     """How the rate was chosen, where it was."""
 
@@ -123,7 +123,8 @@ def place_of(axis: Axis, point: float) -> str:
 def points_of(experiment: Experiment, runs: Sequence[RunHistory]) -> dict[Axis, list[int]]:
     """Return the points at which arms are compared, by axis; see `ExperimentConfig`."""
     config = experiment.config
-    plans = [experiment.run_config(arm, experiment.rates[0], config.seeds[0]).train for arm in config.arms]
+    base = experiment.bases[0]
+    plans = [experiment.run_config(arm, experiment.rates[0], config.seeds[0], base).train for arm in config.arms]
 
     def spent_by_all(axis: Axis) -> int:
         return min(int(run.evals[-1][_COLUMNS[axis]]) if run.evals else 0 for run in runs)
@@ -136,28 +137,30 @@ def points_of(experiment: Experiment, runs: Sequence[RunHistory]) -> dict[Axis, 
 
 
 def tune(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Tuning]:
-    """Choose each arm's learning rate by its finished runs on the tuning seed; an arm without one gets none."""
+    """Choose each arm's rate by the mean of its tuning runs; an arm of which no rate has all of them gets none."""
     metric = experiment.config.tuning_metric
-    runs = {(job.arm, job.rate): read_run(job.folder, job.arm) for job in jobs if job.finished}
+    runs = {job: read_run(job.folder, job.arm) for job in jobs if job.finished}
     if not runs:
         return {}
     point = max(points_of(experiment, list(runs.values()))[metric.at])
-    tried: dict[str, dict[float, float]] = {}
+    tried: dict[str, dict[float, list[float]]] = {}
     for job in jobs:
-        run = runs.get((job.arm, job.rate))
-        value = math.nan if run is None else float(value_at(run, metric.evaluation, metric.at, point))
-        tried.setdefault(job.arm, {})[job.rate] = value
-    chosen = {arm: choose_rate(values) for arm, values in tried.items()}
+        value = float(value_at(runs[job], metric.evaluation, metric.at, point)) if job in runs else math.nan
+        tried.setdefault(job.arm, {}).setdefault(job.rate, []).append(value)
+    chosen = {
+        arm: choose_rate({rate: float(np.mean(values)) for rate, values in by_rate.items()})
+        for arm, by_rate in tried.items()
+    }
     return {arm: tuning for arm, tuning in chosen.items() if tuning is not None}
 
 
 def collect(experiment: Experiment, jobs: Sequence[Job], tunings: Mapping[str, Tuning]) -> Results | None:
     """Read the runs that have finished, None where none has."""
-    arms: dict[str, dict[int, RunHistory]] = {}
+    arms: dict[str, dict[RunKey, RunHistory]] = {}
     rates = {}
     for job in jobs:
         if job.finished:
-            arms.setdefault(job.arm, {})[job.seed] = read_run(job.folder, job.arm)
+            arms.setdefault(job.arm, {})[job.key] = read_run(job.folder, job.arm)
             rates[job.arm] = job.rate
     if not arms:
         return None

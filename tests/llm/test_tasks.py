@@ -42,8 +42,8 @@ def test_digits_are_those_of_their_generator_at_any_index() -> None:
     task = load(kind="digits", size=10**7, seed=3)
     assert len(task) == 10**7
     for index in (10**7 - 1, 0, 5):
-        text, answer, family = problem(3, index)
-        assert task[index] == Prompt(index, f"{family}/3/{index}", text, answer, family)
+        made = problem(3, index)
+        assert task[index] == Prompt(index, f"{made.family}/3/{index}", made.text, made.answer, made.family)
 
 
 def test_digits_score_is_equality_without_blanks_around() -> None:
@@ -60,6 +60,14 @@ def test_digits_take_shares_of_families() -> None:
     assert task[0].answer == "".join(sorted(task[0].text[1:-1]))
 
 
+def test_digits_with_many_right_texts_are_scored_by_their_verifier() -> None:
+    task = load(kind="digits", families={"residue": {"digits": 1, "least_modulus": 4, "most_modulus": 4}}, size=8)
+    for index in range(8):
+        remainder = int(task[index].answer.split()[0])
+        scores = [task.score(task[index], str(number)) for number in range(12)]
+        assert scores == [float(number < 10 and number % 4 == remainder) for number in range(12)]
+
+
 @pytest.mark.parametrize(
     ("families", "message"),
     [({"ad": {}}, r"'ad'; did you mean 'add'\?"), ({"add": {"wait": 1}}, r"'wait'; did you mean 'weight'\?")],
@@ -74,7 +82,7 @@ def test_digits_refuse_what_they_do_not_know(families: dict[str, Any], message: 
 
 def test_instruction_stands_around_the_prompt_and_numbers_stay_in_range() -> None:
     task = load(kind="digits", size=2, instruction="{prompt} Think of {x}.")
-    assert task[1].text == f"{problem(0, 1)[0]} Think of {{x}}."
+    assert task[1].text == f"{problem(0, 1).text} Think of {{x}}."
     assert [task[index].id for index in (0, 1)] == [0, 1]
     for index in (2, -1):
         with pytest.raises(IndexError, match=f"prompts 0 to 1; got {index}"):

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,10 @@ from typer.testing import CliRunner
 import llm.experiment.command
 from ada_bandit.errors import InputError
 from llm.cli import app
-from llm.experiment.jobs import Failure, folder_lock, run_jobs
-from llm.experiment.plan import Experiment, Job, choose_rate, read_experiment
+from llm.experiment.jobs import Failure, WarmProcesses, command_of, folder_lock, run_jobs
+from llm.experiment.plan import Experiment, Job, Tuning, choose_rate, read_experiment
 from llm.experiment.results import ArmRuns, Results, collect, points_of, seed_mean, tune, value_at
-from llm.histories import RunHistory
+from llm.histories import RunHistory, read_run
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -31,7 +33,7 @@ seeds = [0, 1]
 {top}
 
 [run]
-model = {{path = "nowhere"}}
+{model}
 task = {{kind = "digits"}}
 {run}
 
@@ -50,10 +52,16 @@ policy = {{preset = "grpo", group_size = 8}}
 
 
 def plan(
-    folder: Path, changes: Mapping[str, Any] | None = None, *, top: str = "", run: str = "", arms: str = ""
+    folder: Path,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    top: str = "",
+    run: str = "",
+    arms: str = "",
+    model: str = 'model = {path = "nowhere"}',
 ) -> Experiment:
     file = folder / "experiment.toml"
-    file.write_text(CONFIG.format(top=top, run=run, arms=arms), encoding="utf-8")
+    file.write_text(CONFIG.format(top=top, run=run, arms=arms, model=model), encoding="utf-8")
     return read_experiment(file, folder / "out", changes)
 
 
@@ -251,6 +259,59 @@ def test_each_arm_gets_its_own_rate(tmp_path: Path) -> None:
     ]
 
 
+def test_a_rate_counts_by_the_mean_over_its_tuning_runs(tmp_path: Path) -> None:
+    top = (
+        "learning_rates = [1e-4, 2e-4]\ntuning_seeds = [7, 8]\n"
+        'bases = {small = "a", large = "b"}\ntuning_bases = ["large"]'
+    )
+    experiment = plan(tmp_path, {}, top=top, model="")
+    jobs = experiment.tuning_jobs(["few", "many"])
+    # A whole round of arms at each rate, before the next seed.
+    assert [(job.arm, job.rate, job.base, job.seed) for job in jobs] == [
+        (arm, rate, "large", seed) for seed in (7, 8) for rate in (1e-4, 2e-4) for arm in ("few", "many")
+    ]
+    ends = {
+        ("few", 1e-4): (0.2, 0.6),
+        ("few", 2e-4): (0.5, 0.2),
+        ("many", 1e-4): (0.9, math.nan),
+        ("many", 2e-4): (0.3, 0.4),
+    }
+    for job in jobs:
+        end = ends[job.arm, job.rate][job.seed - 7]
+        if not math.isnan(end):
+            finish(job, run_of([0.1, end]))
+    found = tune(experiment, jobs)
+    assert found["few"].values == pytest.approx({1e-4: 0.4, 2e-4: 0.35})
+    # A rate of which one run failed is none to choose.
+    assert (found["few"].best, found["many"].best) == (1e-4, 2e-4)
+
+
+def test_the_rate_beyond_the_edge_keeps_the_grids_ratio() -> None:
+    beyond = {best: Tuning({1e-4: 0.0, 3e-4: 0.0, 6e-4: 0.0}, best).beyond for best in (1e-4, 3e-4, 6e-4)}
+    assert beyond[3e-4] is None
+    assert beyond[1e-4] == pytest.approx(1e-4 / 3)
+    assert beyond[6e-4] == pytest.approx(12e-4)
+
+
+def test_every_arm_is_trained_from_every_base_and_a_part_of_the_runs_is_balanced(tmp_path: Path) -> None:
+    experiment = plan(tmp_path, {}, top='bases = {small = "a", large = "b"}', model="")
+    jobs = experiment.final_jobs({"few": 1e-4, "many": 2e-4})
+    assert [(job.seed, job.base, job.arm) for job in jobs] == [
+        (seed, base, arm) for seed in (0, 1) for base in ("small", "large") for arm in ("few", "many")
+    ]
+    assert [job.config.model.path for job in jobs[:4]] == ["a", "a", "b", "b"]
+    assert len({job.folder for job in jobs}) == len(jobs)
+    for place, job in enumerate(jobs):
+        finish(job, run_of([0.1, 0.2 + 0.1 * (job.base == "large") + 0.01 * place]))
+    results = collect(experiment, jobs, {})
+    assert results is not None
+    # Pairs are of one base and seed: the arms are neighbours in the list everywhere.
+    found = results.difference("many", "pool", "steps", 10)
+    assert found.mean == pytest.approx(0.01)
+    assert found.count == 4
+    assert found.standard_error == pytest.approx(0, abs=1e-12)
+
+
 def test_tuning_looks_at_the_evaluation_and_the_axis_that_it_is_told(tmp_path: Path) -> None:
     top = 'learning_rates = [1e-4, 2e-4]\nsteps_at = [10]\ntuning_metric = {evaluation = "pool", at = "steps"}'
     experiment = plan(tmp_path, top=top)
@@ -299,7 +360,14 @@ def test_points_come_from_the_config_or_from_what_all_runs_spent(tmp_path: Path)
         ({"arms": '[arms.x]\npolicy = "rloo"\nset = {"train.prompt" = 3}'}, "did you mean 'train.prompts'"),
         ({"arms": '[arms.x]\npolicy = "rloo"\nset = {seed = 3}'}, "arms.x.set can't change seed"),
         ({"arms": '[arms."a b"]\npolicy = "rloo"'}, "'a b'"),
-        ({"top": "learning_rates = [1e-4, 2e-4]\ntuning_seed = 1"}, "tuning_seed 1 is one of seeds"),
+        (
+            {"top": "learning_rates = [1e-4, 2e-4]\ntuning_seeds = [7, 1]"},
+            "tuning_seeds holds 1, which is one of seeds",
+        ),
+        ({"top": "tuning_seeds = []"}, "there is no seed in tuning_seeds"),
+        ({"top": 'bases = {"a b" = "x"}', "run": ""}, "a base's name"),
+        ({"top": 'tuning_bases = ["x"]'}, "unknown base in tuning_bases 'x'"),
+        ({"top": 'bases = {small = "x"}'}, "remove run.model.path"),
         ({"top": "learning_rates = [1e-4, 1e-4]"}, "holds a value twice"),
         ({"top": "learning_rates = [1e-4]", "run": "train = {learning_rate = 1e-5}"}, "remove run.train.learning_rate"),
         ({"run": "seed = 3"}, "remove run.seed"),
@@ -431,6 +499,56 @@ def test_a_killed_experiment_leaves_no_process_and_loses_nothing(tmp_path: Path)
     assert all(job.finished for job in jobs)
 
 
+def experiment_of_real_runs(folder: Path, model: Path) -> Path:
+    file = folder / "experiment.toml"
+    file.write_text(
+        f"""
+seeds = [0]
+[run]
+model = {{path = "{model}", device = "cpu"}}
+task = {{kind = "digits", families = {{add = {{weight = 1}}}}, size = 64, workers = 0}}
+sampler = {{max_new_tokens = 3}}
+train = {{steps = 1, tokens = 60, prompts = 4, mini_batch = 4, learning_rate = 1e-4}}
+eval = {{every = 1, samples = 1, prompts = 4, pool = true}}
+[arms.two]
+policy = {{preset = "grpo", group_size = 2}}
+[arms.four]
+policy = {{preset = "grpo", group_size = 4}}
+""",
+        encoding="utf-8",
+    )
+    return file
+
+
+@pytest.mark.torch
+def test_forks_of_a_warm_process_run_as_processes_of_their_own_do(tmp_path: Path, tiny_model_dir: Path) -> None:
+    file = experiment_of_real_runs(tmp_path, tiny_model_dir)
+    losses = []
+    for name in ("warm", "cold"):
+        jobs = read_experiment(file, tmp_path / name).final_jobs({"two": 1e-4, "four": 1e-4})
+        # A run that fails on the way breaks nothing for the next one.
+        broken = replace(jobs[0], folder=tmp_path / name / "broken")
+        with ExitStack() as stack:
+            warm = stack.enter_context(WarmProcesses()) if name == "warm" else None
+
+            def command(job: Job, broken: Job = broken) -> list[str]:
+                wrong = ["--set", "train.prompts=1000"] if job is broken else []
+                return [*command_of(job, 1), *wrong]
+
+            failures = run_jobs([jobs[0], broken, jobs[1]], 1, command=command, warm=warm)
+        assert [(failure.job, failure.code) for failure in failures] == [(broken, 2)]
+        assert "train.prompts is 1000" in " ".join(failures[0].lines)
+        assert all(job.finished for job in jobs)
+        losses.append([[row["loss"] for row in read_run(job.folder).steps] for job in jobs])
+    assert losses[0] == losses[1]
+
+
+def test_a_fork_runs_no_other_program(tmp_path: Path) -> None:
+    (job, *_) = plan(tmp_path).final_jobs({"few": 1e-4})
+    with WarmProcesses() as warm, pytest.raises(InputError, match="a fork runs commands of 'python -m llm'"):
+        warm.start(job, child(job))
+
+
 # The command
 
 WRITER = """
@@ -510,23 +628,7 @@ def test_what_has_not_finished_is_missing_from_the_results_and_told(tmp_path: Pa
 @pytest.mark.torch
 @pytest.mark.slow
 def test_real_runs_from_the_config_to_the_results(tmp_path: Path, tiny_model_dir: Path) -> None:
-    file = tmp_path / "experiment.toml"
-    file.write_text(
-        f"""
-seeds = [0]
-[run]
-model = {{path = "{tiny_model_dir}", device = "cpu"}}
-task = {{kind = "digits", families = {{add = {{weight = 1}}}}, size = 64, workers = 0}}
-sampler = {{max_new_tokens = 3}}
-train = {{steps = 1, tokens = 60, prompts = 4, mini_batch = 4, learning_rate = 1e-4}}
-eval = {{every = 1, samples = 1, prompts = 4, pool = true}}
-[arms.two]
-policy = {{preset = "grpo", group_size = 2}}
-[arms.four]
-policy = {{preset = "grpo", group_size = 4}}
-""",
-        encoding="utf-8",
-    )
+    file = experiment_of_real_runs(tmp_path, tiny_model_dir)
     result = CliRunner().invoke(app, ["experiment", str(file), "--out", str(tmp_path / "out"), "--workers", "2"])
     assert result.exit_code == 0, result.output
     document = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -541,7 +643,7 @@ policy = {{preset = "grpo", group_size = 4}}
 def test_help_shows_the_fields() -> None:
     result = CliRunner().invoke(app, ["experiment", "--help"])
     assert result.exit_code == 0
-    for word in ("tuning_seed", "tokens_at", "policy", "set "):
+    for word in ("tuning_seeds", "bases", "extensions", "tokens_at", "policy", "set "):
         assert word in result.output
 
 
