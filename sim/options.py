@@ -12,6 +12,7 @@ import typer
 from ada_bandit.errors import InputError
 from ada_bandit.policy import AnyPolicy, Blend, Policy
 from ada_bandit.programs.options import Options
+from ada_bandit.programs.scores import ProbedScores, read_scores
 from ada_bandit.score_model import ScoreModel
 from ada_bandit.specs import read_policies
 from ada_bandit.verifier import VerifierNoise
@@ -22,6 +23,7 @@ __all__ = [
     "ROLLOUTS",
     "BalancePolicy",
     "CurveLaw",
+    "CurveLawOrProbe",
     "MorePolicies",
     "MoreSinglePolicies",
     "ObjectiveOption",
@@ -95,6 +97,14 @@ SmoothOption = Annotated[
         "--smooth/--no-smooth",
         help="Replace correct/total in a file, or in rollouts, by the posterior mean under a fitted Beta prior; done "
         "by default when the smallest total is below 64 responses.",
+        show_default=False,
+    ),
+]
+ProbeOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Measure policies on the prompts of a probe: scores.npz of 'python -m llm probe'.",
         show_default=False,
     ),
 ]
@@ -206,6 +216,35 @@ def _law(
     return source if share is None else source.at_least(*share)
 
 
+def _law_or_probe(
+    default: str,
+    probe: ProbeOption = None,
+    pass_rates: PassRatesOption = None,
+    curve: CurveOption = None,
+    source_name: SourceOption = None,
+    at_least: AtLeastOption = None,
+    smooth: SmoothOption = None,
+) -> Source | ProbedScores:
+    if probe is None:
+        return _law(default, pass_rates, curve, source_name, at_least, smooth)
+    options = {
+        "--pass-rates": pass_rates,
+        "--curve": curve,
+        "--source": source_name,
+        "--at-least": at_least,
+        "--smooth or --no-smooth": smooth,
+    }
+    if given := [option for option, value in options.items() if value is not None]:
+        msg = (
+            f"{', '.join(given)} can't be given with --probe, whose prompts have pass rates of their own; leave it out"
+        )
+        raise InputError(msg)
+    return read_scores(probe)
+
+
+CurveLawOrProbe: TypeAlias = Annotated[Source | ProbedScores, Options(partial(_law_or_probe, _CURVE))]
+"""The scores of ``--probe``, or the pass-rate law that the options name; that of the published base curve unless
+given."""
 CurveLaw: TypeAlias = Annotated[Source, Options(partial(_law, _CURVE))]
 """The pass-rate law that the options name; that of the published base curve unless given."""
 RolloutLaw: TypeAlias = Annotated[Source, Options(partial(_law, ROLLOUTS))]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["write_figures"]
+__all__ = ["plain_ticks", "write_figures"]
 
 _FIXED, _ADAPTIVE = "#0072B2", "#D55E00"
 
@@ -47,7 +47,7 @@ def _draw(placed: FrontierPlot, figure: Figure) -> None:
         axes.set_yscale("log")
         axes.set_ylim(low, top * 1.5)
     for axis in (axes.xaxis, axes.yaxis):
-        _plain_ticks(axis)
+        plain_ticks(axis)
     axes.plot(costs, edge, color="black", zorder=2, label="frontier: the best at each cost")
     axes.fill_between(costs, edge, low, color="#f4f4f4", zorder=0)
     if placed.grpo.efficiency > 0:
@@ -86,7 +86,8 @@ def _draw(placed: FrontierPlot, figure: Figure) -> None:
     )
 
 
-def _plain_ticks(axis: Any) -> None:
+def plain_ticks(axis: Any) -> None:
+    """Write the ticks of a logarithmic axis as plain numbers."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     if axis.get_scale() == "log":
