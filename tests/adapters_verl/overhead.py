@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import heapq
 import json
 import logging
 import statistics
@@ -26,6 +25,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from ada_bandit import Allocator, Policy
 from ada_bandit.adapters.verl._surface import AgentLoopWorker
 from ada_bandit.uniforms import fold_seed
+from sim.clock.kernels import play
 from tests.adapters_verl import fakes, runs
 
 DATA = fakes.ROOT / "sim" / "data" / "smollm2_reasoning_gym.jsonl"
@@ -116,35 +116,14 @@ def barrier_step(run: runs.Run, policy: Policy, batch: Any) -> float:
 
 def simulate(policy: Policy, slots: int, *, barrier: bool) -> tuple[float, int]:
     """The time of a step in tokens, on a server that gives a free slot to whoever came first; and the responses."""
-    allocators = [Allocator(policy, 1, fold_seed(0, 1, i)) for i in range(len(_pools))]
-    line: list[tuple[int, int]] = []
-    running: list[tuple[float, int, int]] = []
-    open_replies = [0] * len(_pools)
-    drawn, now = 0, 0.0
-
-    def ask(i: int) -> None:
-        nonlocal drawn
-        draws = [int(draw) for draw in allocators[i].ask().draws]
-        open_replies[i] = len(draws)
-        drawn += len(draws)
-        line.extend((i, draw) for draw in draws)
-
-    for i in range(len(_pools)):
-        ask(i)
-    asked = list(range(len(_pools)))
-    while line or running:
-        while line and len(running) < slots:
-            i, draw = line.pop(0)
-            heapq.heappush(running, (now + _pools[i][1][draw], i, draw))
-        now, i, draw = heapq.heappop(running)
-        allocators[i].tell([draw], [_pools[i][0][draw]])
-        open_replies[i] -= 1
-        if not barrier and not open_replies[i]:
-            ask(i)
-        if barrier and not line and not running:
-            for each in asked:
-                ask(each)
-    return now, drawn
+    most = policy.budget.max_samples
+    rewards = np.array([rewards[:most] for rewards, _ in _pools])
+    length = np.array([tokens[:most] for _, tokens in _pools], dtype=np.float64)
+    cells, ends = np.zeros((len(_pools), 2), dtype=np.int64), np.zeros(most)
+    part = np.zeros(len(_pools), dtype=np.int64)
+    draws = policy.tables.draws[None]
+    _, rounds = play(slots, barrier, 0.0, draws, part, rewards > policy.threshold, length, cells, ends)
+    return float(ends[rounds - 1]), int(cells.sum())
 
 
 def _cleared(step: Callable[[], float]) -> float:
