@@ -110,6 +110,8 @@ class BatchBudget(Budget):
     No draws table describes it, so such a policy is simulated, not analysed exactly.
     """
 
+    objective: ClassVar[str] = "mean"
+    """The objective whose gradient the method states that it samples for (`ada_bandit.objectives`)."""
     maximum: int
     """The most responses that one prompt may get in a step."""
 

@@ -116,6 +116,7 @@ class GVM(Allocation):
     """
 
     name: ClassVar[str] = "gvm"
+    objective: ClassVar[str] = "log"
     alpha: float = 1e-3
     """Weight of the term that holds back from very hard prompts, at least 0."""
     beta: float = 2.0
@@ -140,6 +141,7 @@ class Est(Allocation):
     """
 
     name: ClassVar[str] = "est"
+    objective: ClassVar[str] = "log"
     prior: Law = field(default_factory=lambda: Beta(1.0, 16.0))
     """Pass-rate law of an unseen prompt."""
     power: float = 0.5

@@ -11,7 +11,7 @@ from ada_bandit.programs.console import escape, new_table
 from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
 from sim.budget.figure import write_figures
-from sim.budget.study import METHODS, BudgetComparison, BudgetSetting, compare_budgets
+from sim.budget.study import METHODS, BudgetComparison, BudgetSetting, Gains, compare_budgets
 from sim.options import CurveLaw, Scores
 from sim.statistics import SampleMean
 
@@ -54,13 +54,21 @@ def budget(
     group_size: Annotated[int, typer.Option(min=1, help="Responses of each prompt that a selection samples.")] = 16,
     decay: Annotated[float, typer.Option(help="Factor on a memory's counts at each visit, in [0, 1].")] = 0.9,
     advantage: Annotated[
-        str, typer.Option(metavar="NAME", help="Advantage of all methods but bayes; own for each method's own.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Advantage of all methods where they are compared under equal ones; the objective is then that of "
+            "--objective. Beside it each method is shown with its own, for the objective that it states.",
+        ),
     ] = "leave_one_out",
     scoring: Scores,
     seed: Annotated[int, typer.Option(min=0, help="Seed of prompts and responses.")] = 0,
     output: Annotated[Output, output_options("budget", " and the figure", "out/budget")],
 ) -> None:
     """Spend one total by different methods, on the same prompts and responses: who gets them, and what it buys.
+
+    Each method is shown twice: with its own advantages, for the objective that it states, and with equal advantages,
+    for one objective.
 
     Pass rates are those of qwen2.5-math-1.5b-base unless an option names others.
 
@@ -109,12 +117,24 @@ def _tables(comparison: BudgetComparison) -> Iterator[Table]:
         table.add_row(escape(row.policy), f"{row.responses.mean:.1f}", str(row.largest_miss), *counts)
     yield table
 
-    table = new_table("Signal and update", "method", "signal", "W", "V", "efficiency,\nsummed", "averaged")
+    table = new_table("Own advantages, each for the objective it states", "method", "signal", *_GAINS)
     for row in comparison.rows:
-        moments = (f"{row.progress.mean:.4g}", f"{row.noise.mean:.4g}")
-        ratios = (_cell(row.efficiency_ratio, 3), _cell(row.averaged_efficiency_ratio, 3))
-        table.add_row(escape(row.policy), _cell(row.signal, 3), *moments, *ratios)
+        table.add_row(escape(row.policy), _cell(row.signal, 3), *_gains(row.own))
     yield table
+
+    table = new_table("Equal advantages, one objective", "method", "W", "V", *_GAINS)
+    for row in comparison.rows:
+        moments = (f"{row.equal.progress.mean:.4g}", f"{row.equal.noise.mean:.4g}")
+        table.add_row(escape(row.policy), *moments, *_gains(row.equal))
+    yield table
+
+
+_GAINS = ("objective", "efficiency,\nsummed", "averaged")
+
+
+def _gains(gains: Gains) -> tuple[str, ...]:
+    ratios = (gains.efficiency_ratio, gains.averaged_efficiency_ratio)
+    return (gains.objective, *(_cell(ratio, 3) for ratio in ratios))
 
 
 def _cell(value: SampleMean | None, digits: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ada_bandit.programs.figures import GREY, draw_figures, line_style
-from sim.budget.study import BudgetComparison
+from sim.budget.study import BudgetComparison, Gains
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,17 +28,26 @@ def write_figures(comparison: BudgetComparison, folder: Path) -> list[Path]:
 
 def _draw(comparison: BudgetComparison, figure: Figure) -> None:
     rows = len(comparison.rows)
-    figure.set_size_inches(11.5, 3.4 + 0.2 * rows)
-    responses, signal, efficiency = figure.subplots(1, 3, width_ratios=(1.5, 1, 1))
+    figure.set_size_inches(13.5, 3.6 + 0.2 * rows)
+    responses, signal, own, equal = figure.subplots(1, 4, width_ratios=(1.6, 0.8, 1, 1))
     _responses(comparison, responses)
     _signal(comparison, signal)
-    _efficiency(comparison, efficiency)
-    for axes in (signal, efficiency):
-        axes.set_yticks(np.arange(rows), [row.policy for row in comparison.rows])
+    _efficiency(comparison, own, [row.own for row in comparison.rows], "own advantages,\neach for its objective")
+    one = comparison.rows[0].equal
+    _efficiency(
+        comparison, equal, [row.equal for row in comparison.rows], f"all {one.advantage},\nobjective {one.objective}"
+    )
+    names = [row.policy for row in comparison.rows]
+    stated = [f"{row.policy} ({row.own.objective})" for row in comparison.rows]
+    for axes, labels in ((signal, names), (own, stated), (equal, [])):
+        axes.set_yticks(np.arange(rows), labels or [""] * rows)
         axes.set_ylim(rows - 0.5, -0.5)
-    efficiency.set_yticklabels([])
-    handles, labels = responses.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=5, fontsize=9.5, handlelength=2.6)
+    full: dict[str, Any] = {"color": GREY, "linestyle": "none", "marker": "o", "markersize": 6}
+    equal.plot([], [], label="efficiency, summed", **full)
+    equal.plot([], [], label="averaged", markerfacecolor="white", **full)
+    parts = [axes.get_legend_handles_labels() for axes in (responses, equal)]
+    handles, labels = ([*first, *second] for first, second in zip(*parts, strict=True))
+    figure.legend(handles, labels, loc="outside upper left", ncols=8, fontsize=9.5, handlelength=2.6)
 
 
 def _responses(comparison: BudgetComparison, axes: Axes) -> None:
@@ -62,21 +72,16 @@ def _signal(comparison: BudgetComparison, axes: Axes) -> None:
     axes.set_title("± 2 standard errors", color="#333333")
 
 
-def _efficiency(comparison: BudgetComparison, axes: Axes) -> None:
+def _efficiency(comparison: BudgetComparison, axes: Axes, gains: Sequence[Gains], title: str) -> None:
     """Draw both efficiencies, relative to the reference; those that have none are left out."""
     axes.axvline(1, color=GREY, linewidth=1, zorder=1)
-    full: dict[str, Any] = {"color": GREY, "linestyle": "none", "marker": "o", "markersize": 6}
-    axes.plot([], [], label="summed", **full)
-    axes.plot([], [], label="averaged", markerfacecolor="white", **full)
-    for index, row in enumerate(comparison.rows):
-        for value, filled in ((row.efficiency_ratio, True), (row.averaged_efficiency_ratio, False)):
+    for index, each in enumerate(gains):
+        for value, filled in ((each.efficiency_ratio, True), (each.averaged_efficiency_ratio, False)):
             if value is not None:
                 _point(axes, value.mean, value.se, index + (-0.13 if filled else 0.13), index, filled=filled)
     axes.set_xlim(0, None)
     axes.set_xlabel(f"efficiency per response,\nover that of {comparison.reference}")
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.05, 0.99), ncols=2, fontsize=8.5, handletextpad=0.1, columnspacing=1
-    )
+    axes.set_title(title, color="#333333")
 
 
 def _point(axes: Axes, mean: float, se: float, y: float, index: int, *, filled: bool = True) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,30 @@ from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.groups import All
 from ada_bandit.laws import Law
 from ada_bandit.memory import PassRateMemory
-from ada_bandit.objectives import objective_slope
+from ada_bandit.objectives import Objective
 from ada_bandit.optimal import policy_for_budget
 from ada_bandit.policy import Blend
 from ada_bandit.programs.records import to_csv
 from ada_bandit.shared import Allocation, Est, Greedy, Mopps, Neyman
 from ada_bandit.specs import read_policy
 from ada_bandit.uniforms import Stream, fold_seed
+from sim.budget.moments import AVERAGED, SUMMED, efficiency, efficiency_ratio, step_moments
 from sim.labels import distinct_labels
 from sim.montecarlo import draw_pass_rates
 from sim.score_model import ASSUMPTIONS, Scoring
 from sim.sources import Source
 from sim.statistics import SampleMean, sample_mean
 
-__all__ = ["METHODS", "BudgetComparison", "BudgetSetting", "Method", "MethodResult", "compare_budgets", "read_methods"]
+__all__ = [
+    "METHODS",
+    "BudgetComparison",
+    "BudgetSetting",
+    "Gains",
+    "Method",
+    "MethodResult",
+    "compare_budgets",
+    "read_methods",
+]
 
 METHODS = (
     "uniform",
@@ -40,6 +49,10 @@ METHODS = (
     "reinforce-ada-est",
     "knapsack",
     "vip",
+    "hora",
+    "coba-rl",
+    "dynamo",
+    "e3",
     "greedy",
     "mopps",
     "bayes",
@@ -50,8 +63,6 @@ METHODS = (
 _TABLES = {"bayes": "gradient", "best-signal": "signal"}
 _BINS = 10
 """Groups of prompts by pass rate, at the most."""
-_SUMMED, _AVERAGED = (0, 1, 2), (3, 4, 2)
-"""Which moments are W, V and C."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,7 @@ class BudgetSetting:
     decay: float = 0.9
     """Decay of the memories."""
     advantage: str = "leave_one_out"
-    """Advantage of every method but the optimal ones; ``own`` for each method's own."""
+    """What all methods have under equal advantages; where each has its own, of those that have none."""
     seed: int = 0
     """Seed of prompts and responses."""
 
@@ -102,8 +113,7 @@ class BudgetSetting:
                 f"{self.prompts} prompts; got {self.total}"
             )
             raise InputError(msg)
-        if self.advantage != "own":
-            advantage_from_dict(self.advantage)
+        advantage_from_dict(self.advantage)
 
     @property
     def average(self) -> float:
@@ -117,9 +127,36 @@ class Method:
 
     name: str
     policies: tuple[Policy, ...]
+    """With the advantages of the method's own."""
+    equal: tuple[Policy, ...]
+    """With the setting's advantage, and everything kept."""
+    objective: Objective
+    """What the method states that it climbs; the score model's where it states nothing."""
     weight: float = 0.0
     """Chance of the second policy, for each prompt."""
-    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gains:
+    """What updates under one kind of advantage are worth to one objective; means over steps."""
+
+    advantage: str
+    """Name of the advantage."""
+    objective: str
+    """The objective that is climbed."""
+    progress: SampleMean
+    """W, where every response has the same weight."""
+    noise: SampleMean
+    """V, likewise."""
+    efficiency: SampleMean
+    """W^2 / (V C), likewise."""
+    efficiency_ratio: SampleMean | None
+    """Over that of the reference under equal advantages, for the same objective, on the same prompts and responses;
+    None where that is 0."""
+    averaged_efficiency: SampleMean
+    """W^2 / (V C), where every prompt has the same weight: the mean over its responses enters the update."""
+    averaged_efficiency_ratio: SampleMean | None
+    """Over that of the reference, likewise."""
 
 
 @dataclass(frozen=True)
@@ -140,18 +177,10 @@ class MethodResult:
     """Prompts a step with no more responses than the minimum."""
     unsampled: SampleMean
     """Prompts a step without a response."""
-    progress: SampleMean
-    """W, where every response has the same weight."""
-    noise: SampleMean
-    """V, likewise."""
-    efficiency: SampleMean
-    """W^2 / (V C), likewise."""
-    efficiency_ratio: SampleMean | None
-    """Over that of the reference, on the same prompts and responses; None where that is 0."""
-    averaged_efficiency: SampleMean
-    """W^2 / (V C), where every prompt has the same weight: the mean over its responses enters the update."""
-    averaged_efficiency_ratio: SampleMean | None
-    """Over that of the reference, likewise."""
+    own: Gains
+    """Under its own advantages, for the objective that it states."""
+    equal: Gains
+    """Under the setting's advantage, for the score model's objective."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +221,7 @@ class BudgetComparison:
                         "name": method.name,
                         "weight": method.weight,
                         "policies": [one.to_dict() for one in method.policies],
+                        "equal": [one.to_dict() for one in method.equal],
                     }
                     for method in self.methods
                 ],
@@ -210,17 +240,19 @@ class BudgetComparison:
 
     def to_csv(self) -> str:
         """Return the rows as CSV text, standard errors in columns of their own."""
-        records = []
-        for row in self.rows:
-            record: dict[str, Any] = {}
-            for field in fields(MethodResult):
-                value = getattr(row, field.name)
-                if isinstance(value, SampleMean):
-                    record |= {field.name: value.mean, f"{field.name}_se": value.se}
-                else:
-                    record[field.name] = value
-            records.append(record)
-        return to_csv(records)
+        return to_csv(_flat(row) | _flat(row.own, "own_") | _flat(row.equal, "equal_") for row in self.rows)
+
+
+def _flat(part: MethodResult | Gains, prefix: str = "") -> dict[str, Any]:
+    """Return the fields as cells of a row, standard errors beside their means."""
+    record: dict[str, Any] = {}
+    for field in fields(part):
+        value, name = getattr(part, field.name), prefix + field.name
+        if isinstance(value, SampleMean):
+            record |= {name: value.mean, f"{name}_se": value.se}
+        elif not isinstance(value, Gains):
+            record[name] = value
+    return record
 
 
 def read_methods(
@@ -250,7 +282,7 @@ def read_methods(
     methods, notes = [], []
     for text in texts:
         if text not in _TABLES:
-            methods.append(_shared(text, setting))
+            methods.append(_shared(text, setting, scoring))
             continue
         try:
             methods.append(_best_tables(text, setting, law, scoring))
@@ -260,16 +292,21 @@ def read_methods(
     return [replace(method, name=name) for method, name in zip(methods, names, strict=True)], notes
 
 
-def _shared(text: str, setting: BudgetSetting) -> Method:
+def _shared(text: str, setting: BudgetSetting, scoring: Scoring) -> Method:
     budgets: dict[str, BatchBudget] = {"uniform": Est(power=0.0), "neyman": Neyman(), "greedy": Greedy()}
     policy = Policy(Never(), budgets[text], group=All(), name=text) if text in budgets else read_policy(text)
     if isinstance(policy, Blend):
         msg = f"{text!r} is a blend of two policies and shares no budget; compare it by python -m sim compare"
         raise InputError(msg)
-    advantage = policy.advantage if setting.advantage == "own" else advantage_from_dict(setting.advantage)
+    equal = advantage_from_dict(setting.advantage)
+    # Neither of these has an advantage or an objective of its own.
+    plain = text in {"uniform", "greedy"}
+    own = equal if text in budgets else policy.advantage
     # Everything is kept, so that methods differ in what they draw.
-    held = Policy(Never(), _held(policy, setting), None, All(), advantage, policy.threshold, name=policy.label)
-    return Method(held.label, (held,))
+    budget = _held(policy, setting)
+    held = Policy(Never(), budget, None, All(), own, policy.threshold, name=policy.label)
+    objective = scoring.model.objective if plain else budget.objective
+    return Method(held.label, (held,), (held.with_advantage(equal),), objective)
 
 
 def _held(policy: Policy, setting: BudgetSetting) -> BatchBudget:
@@ -303,30 +340,34 @@ def _best_tables(name: str, setting: BudgetSetting, law: Law, scoring: Scoring) 
     blend = policy_for_budget(
         law, setting.average, replace(scoring.model, update_cost=0.0), max_samples=setting.maximum, utility=utility
     )
-    low, high = blend.low, blend.high
-    if utility == "signal" and setting.advantage != "own":
-        low, high = (replace(policy, advantage=advantage_from_dict(setting.advantage)) for policy in (low, high))
-    return Method(name, (replace(low, name=name), replace(high, name=name)), blend.weight)
+    equal = advantage_from_dict(setting.advantage)
+    common = [replace(policy, group=All(), advantage=equal, name=name) for policy in (blend.low, blend.high)]
+    # Signal alone has no advantages.
+    own = common if utility == "signal" else [replace(policy, name=name) for policy in (blend.low, blend.high)]
+    return Method(name, tuple(own), tuple(common), scoring.model.objective, blend.weight)
 
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """What one method did; every array is ``[step]``, but for the last one."""
+    """What one method did; every array is ``[step]``, but for the last three."""
 
     spent: FloatArray
     rounds: FloatArray
     signal: FloatArray
     at_minimum: FloatArray
     unsampled: FloatArray
-    moments: FloatArray
-    """``[step, 5]`` W, V and C of the summed update, then W and V of the averaged one."""
+    own: FloatArray
+    """``[step, objective, 5]`` Moments of the update under the method's own advantages (`step_moments`)."""
+    equal: FloatArray
+    """Likewise, under the setting's advantage."""
     responses: FloatArray
     """``[distinct prompt]`` over all measured steps."""
 
     @classmethod
-    def empty(cls, steps: int, pool: int) -> _Steps:
+    def empty(cls, steps: int, objectives: int, pool: int) -> _Steps:
+        own, equal = np.zeros((2, steps, objectives, 5))
         spent, rounds, signal, at_minimum, unsampled = np.zeros((5, steps))
-        return cls(spent, rounds, signal, at_minimum, unsampled, np.zeros((steps, 5)), np.zeros(pool))
+        return cls(spent, rounds, signal, at_minimum, unsampled, own, equal, np.zeros(pool))
 
 
 def compare_budgets(
@@ -366,7 +407,8 @@ def compare_budgets(
         raise InputError(msg)
     rates = draw_pass_rates(source.law, setting.pool, seed=setting.seed)
     batches = _schedule(setting)
-    taken = [_Steps.empty(setting.steps, setting.pool) for _ in methods]
+    objectives = tuple(dict.fromkeys([scoring.model.objective, *(method.objective for method in methods)]))
+    taken = [_Steps.empty(setting.steps, len(objectives), setting.pool) for _ in methods]
     memories = [PassRateMemory(setting.decay) for _ in methods]
     widest = max(method.policies[0].budget.max_samples for method in methods)
     first = len(batches) - setting.steps
@@ -375,13 +417,16 @@ def compare_budgets(
         draws = uniform(fold_seed(setting.seed, step), Stream.REWARDS, keys[:, None], np.arange(widest))
         correct = draws < rates[keys, None]
         for method, memory, done in zip(methods, memories, taken, strict=True):
-            _take_step(method, memory, keys, correct, rates[keys], setting, scoring, step, done, step - first)
+            pools = _draw_pools(method, memory, keys, correct, setting, step)
+            if step >= first:
+                _enter(method, pools, keys, rates[keys], setting, scoring, objectives, done, step - first)
             if progress is not None:
                 progress(1)
     names = [method.name for method in methods]
     reference = names.index("uniform") if "uniform" in names else 0
     rows = tuple(
-        _row(method, done, taken[reference], setting.total) for method, done in zip(methods, taken, strict=True)
+        _row(method, done, taken[reference].equal, objectives, setting)
+        for method, done in zip(methods, taken, strict=True)
     )
     visits = np.bincount(np.concatenate(batches[first:]), minlength=setting.pool)
     ends, counts, means = _by_rate(rates, visits, [done.responses for done in taken])
@@ -402,22 +447,13 @@ def _schedule(setting: BudgetSetting) -> list[IntArray]:
     return batches[:wanted]
 
 
-def _take_step(
-    method: Method,
-    memory: PassRateMemory,
-    keys: IntArray,
-    correct: BoolArray,
-    rates: FloatArray,
-    setting: BudgetSetting,
-    scoring: Scoring,
-    step: int,
-    done: _Steps,
-    at: int,
-) -> None:
-    """Take one step by the real allocator; enter it into `done` where `at` is not negative."""
+def _draw_pools(
+    method: Method, memory: PassRateMemory, keys: IntArray, correct: BoolArray, setting: BudgetSetting, step: int
+) -> tuple[Allocator, IntArray]:
+    """Draw the responses of one step by the real allocator; return it, and which policy each prompt had."""
     seed = fold_seed(setting.seed, step)
     known = keys.tolist()
-    kind = None
+    kind = np.zeros(keys.size, dtype=np.int64)
     if len(method.policies) > 1:
         kind = (uniform(seed, Stream.KIND, keys, 0) < method.weight).astype(np.int64)
     allocator = Allocator(method.policies, keys.size, seed, history=memory.recall(known), kind=kind)
@@ -425,8 +461,23 @@ def _take_step(
         allocator.tell(request.ids, correct[request.prompts, request.draws])
     groups = allocator.groups()
     memory.update(known, groups.pos, groups.neg)
-    if at < 0:
-        return
+    return allocator, kind
+
+
+def _enter(
+    method: Method,
+    pools: tuple[Allocator, IntArray],
+    keys: IntArray,
+    rates: FloatArray,
+    setting: BudgetSetting,
+    scoring: Scoring,
+    objectives: Sequence[Objective],
+    done: _Steps,
+    at: int,
+) -> None:
+    """Enter a measured step."""
+    allocator, kind = pools
+    groups = allocator.groups()
     spent = groups.pos + groups.neg
     done.spent[at] = spent.sum()
     done.rounds[at] = allocator.metrics()["rounds"]
@@ -434,67 +485,37 @@ def _take_step(
     done.at_minimum[at] = np.count_nonzero(spent <= setting.minimum)
     done.unsampled[at] = np.count_nonzero(spent == 0)
     done.responses[keys] += spent
-
-    # u, and the noise energy of every prompt's update, from the advantages that the allocator gave.
-    of_pos, of_neg = np.where(groups.correct, groups.advantages, 0.0), np.where(groups.correct, 0.0, groups.advantages)
-    u = of_pos.sum(axis=1) * (1 - rates) - of_neg.sum(axis=1) * rates
-    nu_pos, nu_neg = scoring.model.noise
-    energy = nu_pos * (of_pos**2).sum(axis=1) + nu_neg * (of_neg**2).sum(axis=1)
-    slope = objective_slope(scoring.model.objective, rates)
-    kept = np.maximum(groups.mask.sum(axis=1), 1)
-    rows = np.count_nonzero(groups.advantages)
-    done.moments[at] = (
-        (u * slope).mean(),
-        (u**2 + energy).mean(),
-        (spent.sum() + scoring.model.update_cost * rows) / keys.size,
-        (u / kept * slope).mean(),
-        ((u**2 + energy) / kept**2).mean(),
-    )
+    for moments, policies in ((done.own, method.policies), (done.equal, method.equal)):
+        moments[at] = step_moments(policies, kind, groups.pos, groups.neg, rates, scoring.model, objectives)
 
 
-def _row(method: Method, done: _Steps, reference: _Steps, total: int) -> MethodResult:
+def _row(
+    method: Method, done: _Steps, reference: FloatArray, objectives: Sequence[Objective], setting: BudgetSetting
+) -> MethodResult:
+    def gains(moments: FloatArray, policy: Policy, at: int) -> Gains:
+        mine, base, objective = moments[:, at], reference[:, at], objectives[at]
+        return Gains(
+            advantage=policy.advantage.name,
+            objective=objective if isinstance(objective, str) else getattr(objective, "__name__", "own"),
+            progress=sample_mean(mine[:, 0]),
+            noise=sample_mean(mine[:, 1]),
+            efficiency=efficiency(mine, SUMMED),
+            efficiency_ratio=efficiency_ratio(mine, base, SUMMED),
+            averaged_efficiency=efficiency(mine, AVERAGED),
+            averaged_efficiency_ratio=efficiency_ratio(mine, base, AVERAGED),
+        )
+
     return MethodResult(
         policy=method.name,
         responses=sample_mean(done.spent),
-        largest_miss=int(np.abs(done.spent - total).max()),
+        largest_miss=int(np.abs(done.spent - setting.total).max()),
         rounds=sample_mean(done.rounds),
         signal=sample_mean(done.signal),
         at_minimum=sample_mean(done.at_minimum),
         unsampled=sample_mean(done.unsampled),
-        progress=sample_mean(done.moments[:, 0]),
-        noise=sample_mean(done.moments[:, 1]),
-        efficiency=_jackknife(partial(_efficiency, parts=_SUMMED), done.moments),
-        efficiency_ratio=_ratio(done, reference, _SUMMED),
-        averaged_efficiency=_jackknife(partial(_efficiency, parts=_AVERAGED), done.moments),
-        averaged_efficiency_ratio=_ratio(done, reference, _AVERAGED),
+        own=gains(done.own, method.policies[0], objectives.index(method.objective)),
+        equal=gains(done.equal, method.equal[0], 0),
     )
-
-
-def _efficiency(moments: FloatArray, parts: tuple[int, int, int]) -> FloatArray:
-    """Return W^2 / (V C) from means over steps, the last axis of `moments`; 0 for an update that is always 0."""
-    progress, noise, cost = (moments[..., part] for part in parts)
-    return np.asarray(np.divide(progress**2, noise * cost, out=np.zeros_like(progress), where=noise > 0))
-
-
-def _ratio(done: _Steps, reference: _Steps, parts: tuple[int, int, int]) -> SampleMean | None:
-    size = done.moments.shape[1]
-    if not _efficiency(reference.moments.mean(axis=0), parts):
-        return None
-
-    def ratio(moments: FloatArray) -> FloatArray:
-        below = _efficiency(moments[..., size:], parts)
-        return np.divide(_efficiency(moments[..., :size], parts), below, out=np.zeros_like(below), where=below > 0)
-
-    # Side by side: both have seen the same prompts and responses.
-    return _jackknife(ratio, np.concatenate([done.moments, reference.moments], axis=1))
-
-
-def _jackknife(function: Callable[[FloatArray], FloatArray], moments: FloatArray) -> SampleMean:
-    """Return a function of means over steps, and its standard error by leaving out one step at a time."""
-    steps = moments.shape[0]
-    without = function((moments.sum(axis=0) - moments) / (steps - 1))
-    spread = np.sqrt((steps - 1) * np.mean((without - without.mean()) ** 2))
-    return SampleMean(float(function(moments.mean(axis=0))), float(spread))
 
 
 def _by_rate(
@@ -522,14 +543,18 @@ def _notes(
     )
     bounds = (
         f"allocations: {setting.minimum} to {setting.maximum} responses of a prompt, a pilot of {setting.pilot}; "
-        f"advantage {setting.advantage}; memories decay by {setting.decay:g} a visit"
+        f"memories decay by {setting.decay:g} a visit"
     )
     efficiency = (
-        f"efficiency is that of an update per response, relative to {reference}: summed, where every response has the "
-        "same weight and a prompt as much as it has responses; or averaged, where every prompt has the same weight. "
-        f"{scoring.label}, in {ASSUMPTIONS}"
+        f"efficiency is that of an update per response, relative to {reference} with {setting.advantage}, for the same "
+        "objective: summed, where every response has the same weight and a prompt as much as it has responses; or "
+        f"averaged, where every prompt has the same weight. {scoring.label}, in {ASSUMPTIONS}"
     )
-    notes = [run, bounds, efficiency, "standard errors are over steps, for the pool of prompts as it was drawn"]
+    own = (
+        "own: each method has the advantages that it was published with, and is scored on the objective that it "
+        f"states; what has none of its own has {setting.advantage}, and what states none the objective of the command"
+    )
+    notes = [run, bounds, efficiency, own, "standard errors are over steps, for the pool of prompts as it was drawn"]
     if any(method.name in _TABLES for method in methods):
         notes.append(
             "bayes and best-signal know the law, but remember no prompt; they draw one response at a time and meet the "

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit import Beta, Never, Policy, Rounds, ScoreModel
-from ada_bandit.advantages import LeaveOneOut, MaxRL
+from ada_bandit import Allocator, Beta, Never, Policy, Rounds, ScoreModel, uniform
+from ada_bandit.advantages import AdvantageTable, GroupStd, LeaveOneOut, MaxRL
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.exact import analyze_law
@@ -22,6 +22,7 @@ from ada_bandit.groups import All
 from ada_bandit.laws import Grid, Law
 from ada_bandit.optimal import policy_for_budget
 from sim.budget.figure import write_figures
+from sim.budget.moments import step_moments
 from sim.budget.study import METHODS, BudgetComparison, BudgetSetting, compare_budgets, read_methods
 from sim.cli import app
 from sim.montecarlo import draw_pass_rates
@@ -29,7 +30,10 @@ from sim.score_model import Scoring
 from sim.sources import Source, from_curve
 
 SMALL = BudgetSetting(total=512, prompts=64, pool=128, steps=6)
-ALLOCATIONS = ("uniform", "neyman", "gvm", "reinforce-ada-est", "knapsack", "vip", "greedy")
+ALLOCATIONS = (
+    *("uniform", "neyman", "gvm", "reinforce-ada-est", "knapsack", "vip"),
+    *("hora", "coba-rl", "dynamo", "e3", "greedy"),
+)
 
 
 def source(law: Law) -> Source:
@@ -76,17 +80,19 @@ def test_uniform_is_plain_sampling_exactly() -> None:
     plain = Policy(Never(), Rounds(8), 8, All(), LeaveOneOut())
     expected = gradient_efficiency(plain, pool, model)
     for value, exact in (
-        (row.progress, expected.progress),
-        (row.noise, expected.noise),
-        (row.efficiency, expected.value),
+        (row.equal.progress, expected.progress),
+        (row.equal.noise, expected.noise),
+        (row.equal.efficiency, expected.value),
         (row.signal, analyze_law(plain, pool)["signal_probability"]),
     ):
         assert value.se < 0.03 * exact
         assert abs(value.mean - exact) < 4 * value.se
     # With as many responses everywhere, both updates are the same.
-    assert row.averaged_efficiency.mean == pytest.approx(row.efficiency.mean, rel=1e-12)
-    assert row.efficiency_ratio is not None
-    assert (row.efficiency_ratio.mean, row.efficiency_ratio.se) == (1, 0)
+    assert row.equal.averaged_efficiency.mean == pytest.approx(row.equal.efficiency.mean, rel=1e-12)
+    assert row.equal.efficiency_ratio is not None
+    assert (row.equal.efficiency_ratio.mean, row.equal.efficiency_ratio.se) == (1, 0)
+    # It has no advantage of its own, and states no objective.
+    assert row.own == row.equal
 
 
 def test_the_best_tables_meet_the_total_and_their_utility_in_expectation() -> None:
@@ -100,7 +106,7 @@ def test_the_best_tables_meet_the_total_and_their_utility_in_expectation() -> No
     weights = (1 - blend.weight, blend.weight)
     progress = sum(w * part.progress for w, part in zip(weights, parts, strict=True))
     samples = sum(w * part.expected_samples for w, part in zip(weights, parts, strict=True))
-    assert abs(bayes.progress.mean - progress) < 4 * bayes.progress.se
+    assert abs(bayes.own.progress.mean - progress) < 4 * bayes.own.progress.se
     assert abs(bayes.responses.mean - 256 * samples) < 4 * bayes.responses.se
     assert abs(256 * samples - 2048) < 0.05 * 2048
     # No allocation of as many responses finds more signal than the best tables of the law.
@@ -114,9 +120,13 @@ def test_all_methods_see_the_same_prompts_and_responses() -> None:
     assert replace(second, policy="uniform") == first
     alone = compare_budgets(["vip"], source(Beta(1, 1)), SMALL).rows[0]
     beside = compare_budgets(["uniform", "vip"], source(Beta(1, 1)), SMALL).rows[1]
-    assert replace(alone, efficiency_ratio=None, averaged_efficiency_ratio=None) == replace(
-        beside, efficiency_ratio=None, averaged_efficiency_ratio=None
-    )
+    for gains in ("own", "equal"):
+        one, other = (
+            replace(getattr(row, gains), efficiency_ratio=None, averaged_efficiency_ratio=None)
+            for row in (alone, beside)
+        )
+        assert one == other
+    assert replace(alone, own=beside.own, equal=beside.equal) == beside
 
 
 def test_responses_do_not_depend_on_the_method_mix_or_on_a_run() -> None:
@@ -161,17 +171,83 @@ def test_a_law_without_signal_has_no_efficiency_and_no_nan(rate: float, tmp_path
     for row in found.rows:
         assert row.responses.mean == 512
         assert row.signal.mean == 0
-        assert (row.efficiency.mean, row.efficiency_ratio) == (0, None)
+        for gains in (row.own, row.equal):
+            assert gains.efficiency_ratio is None
+            # Where every response is correct GVM has an update all the same; it leads nowhere.
+            assert gains.efficiency.mean == gains.progress.mean == 0
     json.dumps(found.to_dict(), allow_nan=False)
     write_figures(found, tmp_path)
 
 
-def test_advantages_are_those_of_the_setting_or_their_own() -> None:
-    law, methods = Beta(0.3, 1), ["reinforce-ada-est", "best-signal"]
-    (common, table), _ = read_methods(methods, replace(SMALL, total=256), law, Scoring())
-    assert common.policies[0].advantage == table.policies[0].advantage == LeaveOneOut()
-    (own,), _ = read_methods(["reinforce-ada-est"], replace(SMALL, advantage="own"), law, Scoring())
-    assert own.policies[0].advantage == MaxRL(power=0.5, eps=1e-3)
+def test_every_method_has_its_own_advantages_beside_equal_ones() -> None:
+    law, methods = Beta(0.3, 1), ["uniform", "reinforce-ada-est", "gvm", "knapsack", "bayes", "best-signal"]
+    read, _ = read_methods(methods, replace(SMALL, total=256), law, Scoring(ScoreModel(objective="pass@4")))
+    even, est, gvm, knapsack, bayes, signal = read
+    assert {policy.advantage for method in read for policy in method.equal} == {LeaveOneOut()}
+    assert {policy.group for method in read for policy in method.equal} == {All()}
+    for method, own in (
+        (even, LeaveOneOut()),
+        (est, MaxRL(power=0.5, eps=1e-3)),
+        (gvm, MaxRL(eps=0.0, centred=False)),
+        (knapsack, GroupStd()),
+        (signal, LeaveOneOut()),
+    ):
+        assert method.policies[0].advantage == own
+    assert isinstance(bayes.policies[0].advantage, AdvantageTable)
+    # What states no objective is scored on the command's.
+    assert [method.objective for method in read] == ["pass@4", "log", "log", "mean", "pass@4", "pass@4"]
+
+
+def test_gains_are_those_of_the_method_alone_on_its_objective() -> None:
+    law, model = source(Beta(0.5, 1)), ScoreModel(2.0)
+    _, both = compare_budgets(["uniform", "reinforce-ada-est"], law, SMALL, Scoring(model)).rows
+    own = replace(SMALL, advantage={"name": "max_rl", "power": 0.5, "eps": 1e-3})  # type: ignore[arg-type]
+    alone = compare_budgets(["reinforce-ada-est"], law, own, Scoring(replace(model, objective="log"))).rows[0]
+    assert (both.own.objective, both.equal.objective) == ("log", "mean")
+    assert both.own.progress == alone.equal.progress
+    assert both.own.averaged_efficiency == alone.equal.averaged_efficiency
+    # Over the uniform share with the equal advantage, for log p.
+    other = compare_budgets(["uniform"], law, SMALL, Scoring(replace(model, objective="log"))).rows[0]
+    assert both.own.efficiency_ratio is not None
+    assert both.own.efficiency_ratio.mean == pytest.approx(
+        alone.equal.efficiency.mean / other.equal.efficiency.mean, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        [Policy.preset("dynamo")],
+        [Policy.preset("gvm")],
+        [Policy.preset("reinforce-ada-balance", rounds=2), Policy.preset("reinforce-ada-pos", rounds=2)],
+    ],
+)
+def test_moments_are_those_of_the_rows_that_the_allocator_gives(policies: list[Policy]) -> None:
+    rates = np.linspace(0.05, 0.95, 60)
+    kind = np.arange(60) % len(policies)
+    allocator = Allocator(policies, 60, kind=kind)
+    while request := allocator.ask():
+        allocator.tell(request.ids, uniform(0, 0, request.prompts, request.draws) < rates[request.prompts])
+    groups = allocator.groups()
+    model = ScoreModel((5.0, 2.0), update_cost=0.5)
+    found = step_moments(policies, kind, groups.pos, groups.neg, rates, model, ["mean", "log"])
+    w, v, mean_v, updated = np.zeros(2), 0.0, 0.0, 0
+    w_mean = np.zeros(2)
+    for prompt, p in enumerate(rates):
+        u = energy = 0.0
+        for advantage, correct in zip(
+            groups.advantages[prompt][groups.mask[prompt]], groups.correct[prompt][groups.mask[prompt]], strict=True
+        ):
+            u += advantage * ((1 - p) if correct else -p)
+            energy += advantage**2 * (5.0 if correct else 2.0)
+            updated += advantage != 0
+        kept = max(int(groups.mask[prompt].sum()), 1)
+        slopes = np.array([p * (1 - p), 1 - p])
+        w, w_mean = w + u * slopes, w_mean + u / kept * slopes
+        v, mean_v = v + u**2 + energy, mean_v + (u**2 + energy) / kept**2
+    cost = (groups.pos + groups.neg).sum() + 0.5 * updated
+    for at in range(2):
+        np.testing.assert_allclose(found[at] * 60, [w[at], v, cost, w_mean[at], mean_v], rtol=1e-12)
 
 
 def test_a_best_table_that_no_total_is_too_large_for_is_left_out_and_told() -> None:
@@ -202,7 +278,7 @@ def test_what_can_not_be_held_to_a_total(method: str, message: str) -> None:
         ({"steps": 1}, "steps must be a whole number of at least 2; got 1"),
         ({"group_size": 33}, "group_size must not exceed maximum; got 33 and 32"),
         ({"decay": 2.0}, r"decay must be a finite number in \[0, 1\]; got 2\.0"),
-        ({"advantage": "mean"}, "unknown advantage 'mean'"),
+        ({"advantage": "own"}, "unknown advantage 'own'"),
     ],
 )
 def test_settings_that_have_no_meaning(changes: dict[str, Any], message: str) -> None:
@@ -221,7 +297,9 @@ def test_csv_and_json_say_the_same(comparison: BudgetComparison) -> None:
     assert [record["policy"] for record in records] == [row["policy"] for row in data["methods"]] == list(METHODS)
     for record, row in zip(records, data["methods"], strict=True):
         assert float(record["signal"]) == row["signal"]["mean"]
-        assert float(record["efficiency_ratio_se"]) == row["efficiency_ratio"]["se"]
+        assert float(record["own_efficiency_ratio_se"]) == row["own"]["efficiency_ratio"]["se"]
+        assert float(record["equal_averaged_efficiency"]) == row["equal"]["averaged_efficiency"]["mean"]
+        assert (record["own_objective"], record["own_advantage"]) == (row["own"]["objective"], row["own"]["advantage"])
         assert int(record["largest_miss"]) == row["largest_miss"]
     policies = [policy for method in data["configuration"]["methods"] for policy in method["policies"]]
     assert all(Policy.from_dict(policy).name == policy["name"] for policy in policies)
@@ -238,6 +316,8 @@ def test_the_command_writes_its_files_and_prints_tables(tmp_path: Path) -> None:
     }
     assert "mine" in result.stdout
     assert "Spend, of 512 responses" in result.stdout
+    assert "Own advantages, each for the objective it states" in result.stdout
+    assert "Equal advantages, one objective" in result.stdout
     assert "the two-component score model" in " ".join(result.stdout.split())
 
 
