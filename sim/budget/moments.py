@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
 from ada_bandit import Policy, ScoreModel
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.objectives import Objective, objective_slope
 from sim.statistics import SampleMean
 
 __all__ = ["AVERAGED", "SUMMED", "efficiency", "efficiency_ratio", "step_moments"]
 
-SUMMED, AVERAGED = (0, 1, 2), (3, 4, 2)
-"""Which moments are W, V and C, where every response has the same weight, and where every prompt has."""
+SUMMED, AVERAGED = (0, 1, 2, 3), (4, 5, 6, 3)
+"""Which moments are W, V, E[u] and C, where every response has the same weight, and where every prompt has."""
 
 
 def step_moments(
@@ -25,9 +25,9 @@ def step_moments(
     neg: IntArray,
     rates: FloatArray,
     model: ScoreModel,
-    objectives: Sequence[Objective],
+    pulls: FloatArray,
 ) -> FloatArray:
-    """Return W, V and C of the summed update of a step, then W and V of the averaged one.
+    """Return W, V, E[u] and C of the summed update of a step, then W, V and E[u] of the averaged one.
 
     Parameters
     ----------
@@ -40,14 +40,14 @@ def step_moments(
     rates
         ``[prompt]`` true pass rates.
     model
-        The score model; its objective is not looked at.
-    objectives
-        Whose progress W is.
+        The score model's noise and cost; its objective and transfer are not looked at.
+    pulls
+        ``[objective, prompt]`` kappa of each objective whose progress W is (`ScoreModel.pull`).
 
     Returns
     -------
     FloatArray
-        ``[objective, 5]``.
+        ``[objective, 7]``.
     """
 
     def of_pools(name: str) -> FloatArray:
@@ -61,37 +61,42 @@ def step_moments(
     kept = np.maximum(keep_pos + keep_neg, 1)
     rows = keep_pos @ (adv_pos != 0) + keep_neg @ (adv_neg != 0)
     cost = ((pos + neg).sum() + model.update_cost * rows) / rates.size
-    slopes = [objective_slope(objective, rates) for objective in objectives]
-    return np.array(
-        [
-            [(u * slope).mean(), square.mean(), cost, (u / kept * slope).mean(), (square / kept**2).mean()]
-            for slope in slopes
-        ]
-    )
+    summed = (square.mean(), u.mean(), cost)
+    averaged = ((square / kept**2).mean(), (u / kept).mean())
+    return np.array([[(u * pull).mean(), *summed, (u / kept * pull).mean(), *averaged] for pull in pulls])
 
 
-def efficiency(moments: FloatArray, parts: tuple[int, int, int]) -> SampleMean:
-    """Return W^2 / (V C) from moments ``[step, 5]``, with its standard error."""
-    return _jackknife(partial(_efficiency, parts=parts), moments)
+_Parts: TypeAlias = tuple[int, int, int, int]
 
 
-def efficiency_ratio(moments: FloatArray, reference: FloatArray, parts: tuple[int, int, int]) -> SampleMean | None:
+def efficiency(moments: FloatArray, parts: _Parts, batch_weight: float) -> SampleMean:
+    """Return W^2 / ((V + c (B - 1) E[u]^2) C) from moments ``[step, 7]``, with its standard error.
+
+    `batch_weight` is c (B - 1) of the score model.
+    """
+    return _jackknife(partial(_efficiency, parts=parts, batch_weight=batch_weight), moments)
+
+
+def efficiency_ratio(
+    moments: FloatArray, reference: FloatArray, parts: _Parts, batch_weight: float
+) -> SampleMean | None:
     """Return the efficiency over that of a reference on the same prompts and responses; None where that is 0."""
     size = moments.shape[1]
-    if not _efficiency(reference.mean(axis=0), parts):
+    if not _efficiency(reference.mean(axis=0), parts, batch_weight):
         return None
 
     def ratio(both: FloatArray) -> FloatArray:
-        below = _efficiency(both[..., size:], parts)
-        return np.divide(_efficiency(both[..., :size], parts), below, out=np.zeros_like(below), where=below > 0)
+        above, below = (_efficiency(half, parts, batch_weight) for half in (both[..., :size], both[..., size:]))
+        return np.divide(above, below, out=np.zeros_like(below), where=below > 0)
 
     # Side by side: both have seen the same prompts and responses.
     return _jackknife(ratio, np.concatenate([moments, reference], axis=1))
 
 
-def _efficiency(moments: FloatArray, parts: tuple[int, int, int]) -> FloatArray:
-    """Return W^2 / (V C) from means over steps, the last axis of `moments`; 0 for an update that is always 0."""
-    progress, noise, cost = (moments[..., part] for part in parts)
+def _efficiency(moments: FloatArray, parts: _Parts, batch_weight: float) -> FloatArray:
+    """Return the efficiency from means over steps, the last axis of `moments`; 0 for an update that is always 0."""
+    progress, noise, mean, cost = (moments[..., part] for part in parts)
+    noise = noise + batch_weight * mean**2
     return np.asarray(np.divide(progress**2, noise * cost, out=np.zeros_like(progress), where=noise > 0))
 
 

@@ -15,7 +15,7 @@ from ada_bandit.advantages import advantage_from_dict
 from ada_bandit.budgets import BatchBudget
 from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.groups import All
-from ada_bandit.laws import Law
+from ada_bandit.laws import Grid, Law
 from ada_bandit.memory import PassRateMemory
 from ada_bandit.objectives import Objective
 from ada_bandit.optimal import policy_for_budget
@@ -149,12 +149,12 @@ class Gains:
     noise: SampleMean
     """V, likewise."""
     efficiency: SampleMean
-    """W^2 / (V C), likewise."""
+    """W^2 / ((V + c (B - 1) E[u]^2) C), likewise."""
     efficiency_ratio: SampleMean | None
     """Over that of the reference under equal advantages, for the same objective, on the same prompts and responses;
     None where that is 0."""
     averaged_efficiency: SampleMean
-    """W^2 / (V C), where every prompt has the same weight: the mean over its responses enters the update."""
+    """Likewise, where every prompt has the same weight: the mean over its responses enters the update."""
     averaged_efficiency_ratio: SampleMean | None
     """Over that of the reference, likewise."""
 
@@ -357,7 +357,7 @@ class _Steps:
     at_minimum: FloatArray
     unsampled: FloatArray
     own: FloatArray
-    """``[step, objective, 5]`` Moments of the update under the method's own advantages (`step_moments`)."""
+    """``[step, objective, 7]`` Moments of the update under the method's own advantages (`step_moments`)."""
     equal: FloatArray
     """Likewise, under the setting's advantage."""
     responses: FloatArray
@@ -365,7 +365,7 @@ class _Steps:
 
     @classmethod
     def empty(cls, steps: int, objectives: int, pool: int) -> _Steps:
-        own, equal = np.zeros((2, steps, objectives, 5))
+        own, equal = np.zeros((2, steps, objectives, 7))
         spent, rounds, signal, at_minimum, unsampled = np.zeros((5, steps))
         return cls(spent, rounds, signal, at_minimum, unsampled, own, equal, np.zeros(pool))
 
@@ -401,6 +401,9 @@ def compare_budgets(
         If a method can't be used.
     """
     setting, scoring = setting or BudgetSetting(), scoring or Scoring()
+    if scoring.model.likeness is not None and scoring.model.overlap:
+        msg = "a likeness can't be used with overlap here, as pairs of prompts are not looked at; leave one of them out"
+        raise InputError(msg)
     methods, notes = read_methods(texts, setting, source.law, scoring)
     if not methods:
         msg = f"nothing to compare: {'; '.join(notes) or 'give at least one method'}"
@@ -408,6 +411,9 @@ def compare_budgets(
     rates = draw_pass_rates(source.law, setting.pool, seed=setting.seed)
     batches = _schedule(setting)
     objectives = tuple(dict.fromkeys([scoring.model.objective, *(method.objective for method in methods)]))
+    # Progress is that of all the prompts, whichever are in a step.
+    population = Grid(rates)
+    pulls = np.stack([replace(scoring.model, objective=each).pull(rates, population) for each in objectives])
     taken = [_Steps.empty(setting.steps, len(objectives), setting.pool) for _ in methods]
     memories = [PassRateMemory(setting.decay) for _ in methods]
     widest = max(method.policies[0].budget.max_samples for method in methods)
@@ -419,13 +425,13 @@ def compare_budgets(
         for method, memory, done in zip(methods, memories, taken, strict=True):
             pools = _draw_pools(method, memory, keys, correct, setting, step)
             if step >= first:
-                _enter(method, pools, keys, rates[keys], setting, scoring, objectives, done, step - first)
+                _enter(method, pools, keys, rates[keys], setting, scoring, pulls[:, keys], done, step - first)
             if progress is not None:
                 progress(1)
     names = [method.name for method in methods]
     reference = names.index("uniform") if "uniform" in names else 0
     rows = tuple(
-        _row(method, done, taken[reference].equal, objectives, setting)
+        _row(method, done, taken[reference].equal, objectives, setting, scoring)
         for method, done in zip(methods, taken, strict=True)
     )
     visits = np.bincount(np.concatenate(batches[first:]), minlength=setting.pool)
@@ -471,7 +477,7 @@ def _enter(
     rates: FloatArray,
     setting: BudgetSetting,
     scoring: Scoring,
-    objectives: Sequence[Objective],
+    pulls: FloatArray,
     done: _Steps,
     at: int,
 ) -> None:
@@ -486,12 +492,19 @@ def _enter(
     done.unsampled[at] = np.count_nonzero(spent == 0)
     done.responses[keys] += spent
     for moments, policies in ((done.own, method.policies), (done.equal, method.equal)):
-        moments[at] = step_moments(policies, kind, groups.pos, groups.neg, rates, scoring.model, objectives)
+        moments[at] = step_moments(policies, kind, groups.pos, groups.neg, rates, scoring.model, pulls)
 
 
 def _row(
-    method: Method, done: _Steps, reference: FloatArray, objectives: Sequence[Objective], setting: BudgetSetting
+    method: Method,
+    done: _Steps,
+    reference: FloatArray,
+    objectives: Sequence[Objective],
+    setting: BudgetSetting,
+    scoring: Scoring,
 ) -> MethodResult:
+    shared = scoring.model.batch_weight
+
     def gains(moments: FloatArray, policy: Policy, at: int) -> Gains:
         mine, base, objective = moments[:, at], reference[:, at], objectives[at]
         return Gains(
@@ -499,10 +512,10 @@ def _row(
             objective=objective if isinstance(objective, str) else getattr(objective, "__name__", "own"),
             progress=sample_mean(mine[:, 0]),
             noise=sample_mean(mine[:, 1]),
-            efficiency=efficiency(mine, SUMMED),
-            efficiency_ratio=efficiency_ratio(mine, base, SUMMED),
-            averaged_efficiency=efficiency(mine, AVERAGED),
-            averaged_efficiency_ratio=efficiency_ratio(mine, base, AVERAGED),
+            efficiency=efficiency(mine, SUMMED, shared),
+            efficiency_ratio=efficiency_ratio(mine, base, SUMMED, shared),
+            averaged_efficiency=efficiency(mine, AVERAGED, shared),
+            averaged_efficiency_ratio=efficiency_ratio(mine, base, AVERAGED, shared),
         )
 
     return MethodResult(
@@ -554,6 +567,8 @@ def _notes(
         "own: each method has the advantages that it was published with, and is scored on the objective that it "
         f"states; what has none of its own has {setting.advantage}, and what states none the objective of the command"
     )
+    if scoring.model.transfer == 1 and scoring.model.likeness is None:
+        own += ". At transfer 1 every objective is the same but for a factor, so that ratios don't depend on it"
     notes = [run, bounds, efficiency, own, "standard errors are over steps, for the pool of prompts as it was drawn"]
     if any(method.name in _TABLES for method in methods):
         notes.append(

@@ -70,10 +70,17 @@ def test_a_selection_spends_the_total_where_its_group_size_divides_it() -> None:
     assert not any("divide the total" in note for note in exact.notes)
 
 
-def test_uniform_is_plain_sampling_exactly() -> None:
+@pytest.mark.parametrize(
+    "model",
+    [
+        ScoreModel((2.0, 0.5), "log", 1.5, transfer=0.0),
+        ScoreModel((2.0, 0.5), "log", 1.5),
+        ScoreModel(5.0, "pass@4", transfer=0.3, overlap=0.02, batch=512),
+    ],
+)
+def test_uniform_is_plain_sampling_exactly(model: ScoreModel) -> None:
     law = Beta(0.4, 0.9)
     setting = BudgetSetting(total=4096, prompts=512, pool=512, steps=30, warm_up=0, pilot=0)
-    model = ScoreModel((2.0, 0.5), "log", 1.5)
     (row,) = compare_budgets(["uniform"], source(law), setting, Scoring(model)).rows
     # Given the pool of prompts as it was drawn.
     pool = Grid(draw_pass_rates(law, 512, seed=0))
@@ -199,7 +206,7 @@ def test_every_method_has_its_own_advantages_beside_equal_ones() -> None:
 
 
 def test_gains_are_those_of_the_method_alone_on_its_objective() -> None:
-    law, model = source(Beta(0.5, 1)), ScoreModel(2.0)
+    law, model = source(Beta(0.5, 1)), ScoreModel(2.0, transfer=0.2)
     _, both = compare_budgets(["uniform", "reinforce-ada-est"], law, SMALL, Scoring(model)).rows
     own = replace(SMALL, advantage={"name": "max_rl", "power": 0.5, "eps": 1e-3})  # type: ignore[arg-type]
     alone = compare_budgets(["reinforce-ada-est"], law, own, Scoring(replace(model, objective="log"))).rows[0]
@@ -212,6 +219,26 @@ def test_gains_are_those_of_the_method_alone_on_its_objective() -> None:
     assert both.own.efficiency_ratio.mean == pytest.approx(
         alone.equal.efficiency.mean / other.equal.efficiency.mean, rel=1e-12
     )
+
+
+def test_at_full_transfer_no_ratio_depends_on_the_objective() -> None:
+    law, methods = source(Beta(0.5, 1)), ["uniform", "gvm", "knapsack", "mopps"]
+    found = [compare_budgets(methods, law, SMALL, Scoring(ScoreModel(objective=name))) for name in ("mean", "log")]
+    for mean, log in zip(*(each.rows for each in found), strict=True):
+        for value, other in (
+            (mean.equal.efficiency_ratio, log.equal.efficiency_ratio),
+            (mean.own.averaged_efficiency_ratio, log.own.averaged_efficiency_ratio),
+        ):
+            assert value is not None
+            assert other is not None
+            assert value.mean == pytest.approx(other.mean, rel=1e-12)
+    assert any("At transfer 1 every objective is the same" in note for note in found[0].notes)
+
+
+def test_a_likeness_is_refused_where_pairs_of_prompts_would_count() -> None:
+    model = ScoreModel(overlap=0.1, batch=64, likeness=lambda p, other: 1 - np.abs(p - other))
+    with pytest.raises(InputError, match="a likeness can't be used with overlap here"):
+        compare_budgets(["uniform"], source(Beta(1, 1)), SMALL, Scoring(model))
 
 
 @pytest.mark.parametrize(
@@ -230,9 +257,9 @@ def test_moments_are_those_of_the_rows_that_the_allocator_gives(policies: list[P
         allocator.tell(request.ids, uniform(0, 0, request.prompts, request.draws) < rates[request.prompts])
     groups = allocator.groups()
     model = ScoreModel((5.0, 2.0), update_cost=0.5)
-    found = step_moments(policies, kind, groups.pos, groups.neg, rates, model, ["mean", "log"])
-    w, v, mean_v, updated = np.zeros(2), 0.0, 0.0, 0
-    w_mean = np.zeros(2)
+    pulls = np.stack([rates * (1 - rates), 1 - rates])
+    found = step_moments(policies, kind, groups.pos, groups.neg, rates, model, pulls)
+    w, w_mean, v, mean_v, total, mean_total, updated = np.zeros(2), np.zeros(2), 0.0, 0.0, 0.0, 0.0, 0
     for prompt, p in enumerate(rates):
         u = energy = 0.0
         for advantage, correct in zip(
@@ -242,12 +269,12 @@ def test_moments_are_those_of_the_rows_that_the_allocator_gives(policies: list[P
             energy += advantage**2 * (5.0 if correct else 2.0)
             updated += advantage != 0
         kept = max(int(groups.mask[prompt].sum()), 1)
-        slopes = np.array([p * (1 - p), 1 - p])
-        w, w_mean = w + u * slopes, w_mean + u / kept * slopes
+        w, w_mean = w + u * pulls[:, prompt], w_mean + u / kept * pulls[:, prompt]
+        total, mean_total = total + u, mean_total + u / kept
         v, mean_v = v + u**2 + energy, mean_v + (u**2 + energy) / kept**2
     cost = (groups.pos + groups.neg).sum() + 0.5 * updated
     for at in range(2):
-        np.testing.assert_allclose(found[at] * 60, [w[at], v, cost, w_mean[at], mean_v], rtol=1e-12)
+        np.testing.assert_allclose(found[at] * 60, [w[at], v, total, cost, w_mean[at], mean_v, mean_total], rtol=1e-12)
 
 
 def test_a_best_table_that_no_total_is_too_large_for_is_left_out_and_told() -> None:
