@@ -47,83 +47,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
+from ada_bandit.class_scores import ClassScores
 from ada_bandit.errors import InputError, check_count, check_number, preview
 from ada_bandit.exact import check_has_paths
 from ada_bandit.policy import AnyPolicy, Policy
 from ada_bandit.streams import Stream
 from ada_bandit.uniforms import uniform
 
-__all__ = ["ClassScores", "MeasuredEfficiency", "MeasuredUpdate", "measure_efficiency", "measure_update"]
+__all__ = ["MeasuredEfficiency", "MeasuredUpdate", "measure_efficiency", "measure_update"]
 
 _LEAST_PROMPTS = 4
 """The square of a mean over pairs is estimated from two pairs without a common prompt."""
-
-
-@dataclass(frozen=True, eq=False)
-class ClassScores:
-    """Sums of scores of correct and of incorrect responses to many prompts; all arrays float64.
-
-    Raises
-    ------
-    InputError
-        If shapes or values can't be those of such sums.
-    """
-
-    pos: FloatArray
-    """`[prompt]` Correct responses."""
-    neg: FloatArray
-    """`[prompt]` Incorrect responses."""
-    pos_energy: FloatArray
-    """`[prompt]` Sum of |s|^2 over correct responses."""
-    neg_energy: FloatArray
-    """`[prompt]` Sum of |s|^2 over incorrect responses."""
-    gram_pos: FloatArray
-    """`[prompt, prompt]` Inner products of the sums over correct responses."""
-    gram_cross: FloatArray
-    """`[prompt, other]` Inner products of a prompt's sum over correct responses with another's over incorrect ones."""
-    gram_neg: FloatArray
-    """`[prompt, prompt]` Inner products of the sums over incorrect responses."""
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = np.array(getattr(self, each.name), dtype=np.float64)
-            size = self.pos.shape[0] if np.ndim(self.pos) else 0
-            shape = (size, size) if each.name.startswith("gram") else (size,)
-            if value.shape != shape or not np.isfinite(value).all():
-                msg = (
-                    f"{each.name} must hold finite numbers in the shape {shape}, after the counts of correct "
-                    f"responses; got {preview(value)} of shape {value.shape}"
-                )
-                raise InputError(msg)
-            value.setflags(write=False)
-            object.__setattr__(self, each.name, value)
-        counts = np.stack([self.pos, self.neg])
-        if (counts < 0).any() or (counts % 1 != 0).any():
-            msg = f"pos and neg must be whole numbers of at least 0; got {preview(counts)}"
-            raise InputError(msg)
-
-    @property
-    def prompts(self) -> int:
-        """Number of prompts."""
-        return int(self.pos.size)
-
-    @property
-    def responses(self) -> FloatArray:
-        """Responses with a reward, ``[prompt]``."""
-        return self.pos + self.neg
-
-    def of(self, chosen: npt.NDArray[np.bool_] | IntArray) -> ClassScores:
-        """Return the sums of some of the prompts."""
-        return ClassScores(
-            **{
-                each.name: value[np.ix_(chosen, chosen)] if value.ndim == 2 else value[chosen]
-                for each in fields(self)
-                for value in (getattr(self, each.name),)
-            }
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ PACKAGES = ("ada_bandit", "sim", "llm", "paper", "bench", "examples", "tests")
 FLOORS = {
     "words": (
         "_types errors _toml streams _kernels uniforms lattice _parts laws history columns objectives verifier "
-        "score_model likeness"
+        "score_model likeness class_scores"
     ),
     "parts": "rules rule_files budgets totals shared groups",
     "policy": "sampling gradient fit_weight advantages tables stopping presets policy",

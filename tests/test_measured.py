@@ -12,9 +12,10 @@ import pytest
 
 from ada_bandit import Allocator, Balance, Never, Policy, Positive, Rounds, analyze
 from ada_bandit.advantages import GroupMean, GroupStd, PoolMean
+from ada_bandit.class_scores import ClassScores
 from ada_bandit.errors import InputError
 from ada_bandit.groups import All, Balanced, Uniform
-from ada_bandit.measured import ClassScores, measure_efficiency, measure_update
+from ada_bandit.measured import measure_efficiency, measure_update
 from ada_bandit.policy import AnyPolicy, Blend
 from ada_bandit.uniforms import fold_seed
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ada_bandit._types import FloatArray
+from ada_bandit.class_scores import ClassScores
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Law, law_from_dict
-from ada_bandit.measured import ClassScores
 from ada_bandit.programs.folders import write_file
 
 __all__ = ["ProbedScores", "read_scores", "write_scores"]

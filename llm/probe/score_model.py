@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
+from ada_bandit.class_scores import ClassScores
 from ada_bandit.errors import InputError
 from ada_bandit.fitting import fit_prior
-from ada_bandit.measured import ClassScores
 from ada_bandit.programs.records import plain
 from ada_bandit.uniforms import fold_seed
 from llm.probe.sums import PromptScores, class_scores

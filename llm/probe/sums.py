@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ada_bandit._types import FloatArray
-from ada_bandit.measured import ClassScores
+from ada_bandit.class_scores import ClassScores
 from ada_bandit.uniforms import Stream, uniform
 
 __all__ = ["SKETCH", "PromptScores", "ScoreSums", "Sketch", "class_scores"]

@@ -147,7 +147,7 @@ def _report_measured(placed: MeasuredFrontier) -> Report:
     )
     for point in sorted(placed.points, key=lambda point: -point.measured):
         table.add_row(
-            escape(point.policy),
+            escape(point.policy) + (" *" if point.plugged else ""),
             f"{point.responses:.2f}",
             f"{point.cost:.2f}",
             f"{point.measured:.2f} ± {point.error:.2f}",

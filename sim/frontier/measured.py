@@ -18,6 +18,7 @@ from ada_bandit.optimal import Problem
 from ada_bandit.policy import AnyPolicy
 from ada_bandit.programs.records import plain, to_csv
 from ada_bandit.programs.scores import ProbedScores
+from sim.counts import plural
 from sim.labels import distinct_labels
 from sim.score_model import Scoring, has_efficiency
 
@@ -177,8 +178,8 @@ def measure_policies(
     plugged = [f"{point.policy} ({point.plugged})" for point in points if point.plugged]
     if plugged:
         notes.append(
-            "may draw more responses than the probe has of a prompt, so that its pass rate is plugged in and the "
-            f"result is biased: {', '.join(plugged)} (prompts in brackets)"
+            "* may draw more responses than the probe has of a prompt, whose pass rate is then plugged in: a biased "
+            f"result, of no account below; prompts in brackets: {', '.join(plugged)}"
         )
     if left_out:
         notes.append(f"left out, as they share a budget across the batch: {', '.join(left_out)}")
@@ -214,11 +215,11 @@ def _check(scoring: Scoring) -> None:
 
 def _model(probed: ProbedScores, model: ScoreModel, pool: int | None) -> tuple[ScoreModel | None, list[str]]:
     """Return the score model with the probe's numbers, and what there is to say of it."""
-    where = "fresh prompts" if pool is None else f"a pool of {pool} prompts that comes back"
+    where = "fresh prompts" if pool is None else f"a pool of {pool} {plural(pool, 'prompt')} that comes back"
     notes = [
         (
-            f"efficiency is P^2 / (M C), the progress of {model.objective} on {where} with {model.batch} prompts a "
-            "step, over that of GRPO with n = 4; ± is a standard error over prompts"
+            f"efficiency is P^2 / (M C), the progress of {model.objective} on {where} with "
+            f"{model.batch} {plural(model.batch, 'prompt')} a step, over that of GRPO with n = 4; ± is a standard error over prompts"
         )
     ]
     if probed.noise_ratio is None:
@@ -264,11 +265,11 @@ def _signal(grpo: MeasuredEfficiency) -> list[str]:
 
 
 def _agreement(points: Sequence[MeasuredPolicy]) -> list[str]:
-    """Say how far measured and predicted ratios agree, GRPO itself aside."""
+    """Say how far measured and predicted ratios agree, GRPO itself and biased results aside."""
     both = [
         (point.log_ratio, point.measured, point.predicted, point.error)
         for point in points
-        if point.log_ratio is not None and point.error > 0
+        if point.log_ratio is not None and point.error > 0 and not point.plugged
     ]
     if len(both) < 2:
         return []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit.programs.figures import GREY, draw_figures, legend, line_style
+from sim.counts import plural
 from sim.frontier.figure import plain_ticks
 from sim.frontier.measured import MeasuredFrontier
 
@@ -42,17 +43,24 @@ def _draw(placed: MeasuredFrontier, figure: Figure) -> None:
     axes.set_xlim(low, high)
     ends = np.clip([value - 2 * error, value + 2 * error], low, high)
     axes.hlines(rows, *ends, color=_MEASURED, linewidth=1.6, zorder=2)
-    axes.plot(
-        np.clip(value, low, None),
-        rows,
-        color=_MEASURED,
-        marker="o",
-        markersize=6,
-        linestyle="none",
-        clip_on=False,
-        zorder=3,
-        label="measured ± 2 standard errors",
-    )
+    plugged = np.array([point.plugged > 0 for point in points])
+    for mask, face, name in (
+        (~plugged, _MEASURED, "measured ± 2 standard errors"),
+        (plugged, "white", "the same, biased: more draws than the probe has responses"),
+    ):
+        if mask.any():
+            axes.plot(
+                np.clip(value[mask], low, None),
+                rows[mask],
+                color=_MEASURED,
+                marker="o",
+                markersize=6,
+                markerfacecolor=face,
+                linestyle="none",
+                clip_on=False,
+                zorder=3,
+                label=name,
+            )
     axes.plot(
         np.clip(predicted, low, None),
         rows,
@@ -72,5 +80,8 @@ def _draw(placed: MeasuredFrontier, figure: Figure) -> None:
     plain_ticks(axes.xaxis)
     regime = "fresh prompts" if placed.pool is None else f"a pool of {placed.pool}"
     axes.set_xlabel("efficiency over that of GRPO, n = 4")
-    axes.set_title(f"objective {placed.objective}, {regime}, {placed.batch} prompts a step", color="#333333")
+    axes.set_title(
+        f"objective {placed.objective}, {regime}, {placed.batch} {plural(placed.batch, 'prompt')} a step",
+        color="#333333",
+    )
     legend(figure, axes)

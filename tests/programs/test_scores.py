@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ada_bandit import Beta
+from ada_bandit.class_scores import ClassScores
 from ada_bandit.errors import InputError
-from ada_bandit.measured import ClassScores
 from ada_bandit.programs.scores import ProbedScores, read_scores, write_scores
 
 

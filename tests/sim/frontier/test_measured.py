@@ -15,10 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ada_bandit import Policy, ScoreModel
+from ada_bandit.class_scores import ClassScores
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Grid
-from ada_bandit.measured import ClassScores
 from ada_bandit.programs.scores import ProbedScores, write_scores
 from ada_bandit.uniforms import fold_seed
 from sim.cli import app
@@ -134,7 +134,7 @@ def test_what_is_left_out_or_biased_is_told(probed: ProbedScores) -> None:
     assert "no prediction: the probe's |phi|^2 is not above 0" in told
     assert "2 prompts have fewer than 3 responses" in told
     assert "7 responses had no reward" in told
-    assert "biased: reinforce-ada-seq (148)" in told
+    assert "prompts in brackets: reinforce-ada-seq (148)" in told
     negative = measure_policies(policies[:1], replace(probed, overlap=-0.1), Scoring(), pool=9, resamples=20)
     assert "taken for 0 in the prediction" in " ".join(negative.notes)
     assert negative.model is not None
