@@ -62,7 +62,7 @@ def _responses(comparison: BudgetComparison, axes: Axes) -> None:
     axes.set_ylim(0, None)
     axes.set_xlabel("pass rate p of the prompt")
     axes.set_ylabel("responses of a prompt in a step")
-    axes.set_title(comparison.source.label, color="#333333")
+    axes.set_title(f"{comparison.source.label}\n{comparison.scoring.model.regime}", color="#333333")
 
 
 def _signal(comparison: BudgetComparison, axes: Axes) -> None:
