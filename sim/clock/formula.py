@@ -30,8 +30,10 @@ from sim.clock.parts import Lengths, Machine, StepTime
 
 __all__ = ["step_time"]
 
-_STEPS = 800
-"""Times of the grid that the span is to fill."""
+_STEPS = 600
+"""Times of the grid that the span is to fill, where the chain has few edges."""
+_EDGES = 250
+"""Edges from which on the grid is coarser; the effort goes with edges times the square of the times."""
 _FINEST = 64
 """Steps of the grid in the shorter mean length, at the most."""
 _UNFINISHED = 1e-5
@@ -142,8 +144,11 @@ def _streaming(chain: Chain, prompts: int, lengths: Lengths, machine: Machine, w
     """Return the expected span of a step in which every prompt goes on by itself, in tokens."""
     verify = machine.verify_seconds / machine.seconds_a_token
     rounds, most = chain.visits.shape[0], int(chain.size.max())
-    longest = rounds * (_longest_of(lengths, most) + verify) + _longest_of(lengths, prompts * most)
-    laws = _laws(chain, lengths, verify, work / machine.slots + longest)
+    # About the longest chain of rounds: a sum of longest responses with its spread, and one that stands out.
+    mean, deviation = _round_of(lengths, most)
+    spread = deviation * np.sqrt(2 * rounds * np.log(prompts + 1))
+    longest = rounds * (mean + verify) + spread + _longest_of(lengths, prompts * most)
+    laws = _laws(chain, lengths, verify, work / machine.slots + longest, int((chain.target >= 0).sum()))
     leaving = chain.target < 0
     weights = np.zeros((chain.nodes, len(chain.pairs)))
     np.add.at(weights, (chain.node[leaving], chain.pair[leaving]), chain.chance[leaving])
@@ -202,14 +207,26 @@ def _span(slots: int, prompts: int, laws: _Laws, through: _Flow) -> float:
 
 def _longest_of(lengths: Lengths, count: float) -> float:
     """Return about how long the longest of so many responses of the longer class is, to choose a grid by."""
-    longer = max((lengths.of_pos, lengths.of_neg), key=lambda sample: float(sample.mean()))
-    return float(np.quantile(longer, 1 - 1 / (1 + count)))
+    return float(np.quantile(_longer(lengths), 1 - 1 / (1 + count)))
 
 
-def _laws(chain: Chain, lengths: Lengths, verify: float, horizon: float) -> _Laws:
-    """Put lengths on a grid that suits a schedule of about `horizon` tokens."""
+def _round_of(lengths: Lengths, count: int) -> tuple[float, float]:
+    """Return mean and standard deviation of the longest of so many responses of the longer class."""
+    sample = _longer(lengths)
+    chance = np.diff((np.arange(sample.size + 1) / sample.size) ** count)
+    mean = float(chance @ sample)
+    return mean, float(np.sqrt(chance @ (sample - mean) ** 2))
+
+
+def _longer(lengths: Lengths) -> FloatArray:
+    return max((lengths.of_pos, lengths.of_neg), key=lambda sample: float(sample.mean()))
+
+
+def _laws(chain: Chain, lengths: Lengths, verify: float, horizon: float, edges: int = 1) -> _Laws:
+    """Put lengths on a grid that suits a schedule of about `horizon` tokens, and as many edges."""
     shorter = min(lengths.means)
-    step = min(max(shorter / _FINEST, horizon / _STEPS), shorter / 2)
+    steps = _STEPS / np.sqrt(max(1.0, edges / _EDGES))
+    step = min(max(shorter / _FINEST, horizon / steps), shorter / 2)
     while True:
         wide = int(lengths.longest / step) + 3
         found = [_on_grid(sample, step, wide) for sample in (lengths.of_pos, lengths.of_neg)]

@@ -13,6 +13,20 @@ _LEAST = 1e-13
 
 
 @kernel
+def _support(rows: FloatArray) -> IntArray:
+    """Return where each row's entries above 0 begin and end, ``[row, 2]``; the same twice where it has none."""
+    found = np.zeros((rows.shape[0], 2), dtype=np.int64)
+    for i in range(rows.shape[0]):
+        low, high = 0, rows.shape[1]
+        while high > 0 and rows[i, high - 1] == 0:
+            high -= 1
+        while low < high and rows[i, low] == 0:
+            low += 1
+        found[i, 0], found[i, 1] = low, high
+    return found
+
+
+@kernel
 def flow(
     slots: float,
     size: FloatArray,
@@ -59,6 +73,7 @@ def flow(
     """
     nodes, steps, lags = size.size, finished.size, one_pos.size
     wide = lasting.shape[1]
+    lasts, leaves = _support(lasting), _support(leaving)
     freed, done = np.zeros(steps + lags), np.zeros(steps + wide)
     waiting = np.zeros(steps)
     start = np.zeros(nodes)
@@ -97,11 +112,11 @@ def flow(
                 continue
             pos += mass * positives[n]
             neg += mass * (size[n] - positives[n])
-            for k in range(wide):
+            for k in range(leaves[n, 0], leaves[n, 1]):
                 done[t + k] += mass * leaving[n, k]
             for e in range(first[n], first[n + 1]):
                 moved, to, what = mass * chance[e], target[e], pair[e]
-                for k in range(wide):
+                for k in range(lasts[what, 0], lasts[what, 1]):
                     arrived[to, t + k] += moved * lasting[what, k]
         busy += pos + neg
         for k in range(lags):

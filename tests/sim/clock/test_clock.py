@@ -52,7 +52,7 @@ def policies() -> dict[str, AnyPolicy]:
         "grpo-16": Policy.preset("grpo", group_size=16),
         "pos": Policy.preset("reinforce-ada-pos"),
         "balance": Policy.preset("reinforce-ada-balance"),
-        "bayes": bayes_policy(LAW, ScoreModel(objective="log", noise_ratio=10.0), samples=32),
+        "bayes": bayes_policy(LAW, ScoreModel(objective="log", noise_ratio=10.0)),
     }
 
 
@@ -186,7 +186,7 @@ def test_equal_lengths_go_in_waves(slots: int, waves: int) -> None:
 def test_equal_lengths_one_at_a_time_count_the_rounds(prompts: int, barriers: bool) -> None:
     """With slots for all a step has as many rounds as its last prompt: E[max] of censored geometric numbers.
 
-    The model's grid of 800 times splits a length between two points. Twelve lengths and as many verifications
+    The model's grid splits a length between two points. Twelve lengths and as many verifications
     end up 0.7 % too long by that.
     """
     cap, law = 12, Grid([0.1, 0.6], [1, 1])
