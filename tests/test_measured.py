@@ -7,91 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations, product
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from ada_bandit import Allocator, Balance, Never, Policy, Positive, Rounds, analyze
+from ada_bandit import Balance, Never, Policy, Positive, Rounds, analyze
 from ada_bandit.advantages import GroupMean, GroupStd, PoolMean
 from ada_bandit.class_scores import ClassScores
 from ada_bandit.errors import InputError
 from ada_bandit.groups import All, Balanced, Uniform
 from ada_bandit.measured import measure_efficiency, measure_update
-from ada_bandit.policy import AnyPolicy, Blend
-from ada_bandit.uniforms import fold_seed
-
-Array = npt.NDArray[np.float64]
-
-
-def generator(*data: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=fold_seed(17, *data)))
-
-
-class Softmax:
-    """Prompts whose answers share a vector of parameters: scores, rates and gradients are known exactly."""
-
-    def __init__(self, prompts: int, answers: int, size: int, seed: int, shared: float = 0.5) -> None:
-        chance = generator(seed)
-        features = chance.standard_normal((prompts, answers, size)) + shared * chance.standard_normal((answers, size))
-        logits = chance.standard_normal((prompts, answers)) * 1.5
-        self.chance = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        self.scores = features - np.einsum("ia,iad->id", self.chance, features)[:, None]
-        # Several right answers, so that positives are noisy too.
-        self.right = np.arange(answers) < max(answers // 3, 1)
-        self.rate = self.chance[:, self.right].sum(axis=1)
-        weighted = self.chance[:, :, None] * self.scores
-        self.gradient = weighted[:, self.right].sum(axis=1)
-        self.mean_pos = self.gradient / self.rate[:, None]
-        self.mean_neg = -self.gradient / (1 - self.rate[:, None])
-
-    def sums(self, counts: Array) -> ClassScores:
-        """Return what a probe keeps of responses that fell on answers so often, ``[prompt, answer]``."""
-        times = counts[:, :, None] * self.scores
-        pos, neg = times[:, self.right].sum(axis=1), times[:, ~self.right].sum(axis=1)
-        squares = counts * (self.scores**2).sum(axis=2)
-        return ClassScores(
-            pos=counts[:, self.right].sum(axis=1),
-            neg=counts[:, ~self.right].sum(axis=1),
-            pos_energy=squares[:, self.right].sum(axis=1),
-            neg_energy=squares[:, ~self.right].sum(axis=1),
-            gram_pos=pos @ pos.T,
-            gram_cross=pos @ neg.T,
-            gram_neg=neg @ neg.T,
-        )
-
-    def probe(self, samples: int, seed: int) -> ClassScores:
-        return self.sums(generator(seed).multinomial(samples, self.chance).astype(np.float64))
-
-    def updates(self, policy: AnyPolicy, copies: int, seed: int) -> tuple[Array, Array]:
-        """Draw updates by the allocator, ``[copy, prompt, parameter]``, with their responses, ``[copy, prompt]``."""
-        chance, size = generator(seed), self.rate.size
-        edges = np.cumsum(self.chance, axis=1)
-        allocator = Allocator(policy, prompts=copies * size, seed=seed)
-        drawn = np.zeros(copies * size)
-        answers: dict[int, int] = {}
-        while request := allocator.ask():
-            prompt = request.prompts % size
-            answer = (edges[prompt] < chance.random(prompt.size)[:, None]).sum(axis=1)
-            answers.update(zip(request.ids.tolist(), answer.tolist(), strict=True))
-            np.add.at(drawn, request.prompts, 1)
-            allocator.tell(request.ids, self.right[answer].astype(np.float64))
-        groups = allocator.groups()
-        found = np.zeros((copies * size, self.gradient.shape[1]))
-        for at, slot in np.argwhere(groups.mask).tolist():
-            found[at] += groups.advantages[at, slot] * self.scores[at % size, answers[int(groups.ids[at, slot])]]
-        return found.reshape(copies, size, -1), drawn.reshape(copies, size)
-
+from ada_bandit.policy import Blend
+from tests.enumerable import TEN, Answers, Array, check_agreement, exact_energy, generator, mean_update, softmax
 
 SLOPES: dict[str, Callable[[Array], Array]] = {
     "mean": np.ones_like,
     "log": lambda p: 1 / p,
     "pass@2": lambda p: 2 * (1 - p),
 }
-
-
-def mean_update(toy: Softmax, policy: AnyPolicy) -> Array:
-    """Return G by the exact analysis, ``[prompt, parameter]``: w(p) grad p times the group size."""
-    analysis = analyze(policy, toy.rate)
-    return np.asarray((analysis.gradient_weight * policy.n)[:, None] * toy.gradient)
 
 
 def outcomes(samples: int, answers: int) -> Iterator[tuple[int, ...]]:
@@ -106,26 +37,6 @@ def multinomial(counts: Sequence[int], chance: Array) -> float:
     return float(ways * np.prod(chance ** np.array(counts)))
 
 
-def exact_energy(toy: Softmax, policy: Policy, prompt: int) -> float:
-    """Return E|g|^2 from the law of the exit and the exact mean and noise of each class."""
-    chance, scores = toy.chance[prompt], toy.scores[prompt]
-    rate, tables = float(toy.rate[prompt]), policy.tables
-    noise = {
-        kind: float((chance[part] / chance[part].sum()) @ ((scores[part] - mean[prompt]) ** 2).sum(axis=1))
-        for kind, part, mean in ((True, toy.right, toy.mean_pos), (False, ~toy.right, toy.mean_neg))
-    }
-    total = 0.0
-    for pos, neg in np.argwhere(tables.exits).tolist():
-        law = tables.reach[pos, neg] * math.comb(pos + neg, pos) * rate**pos * (1 - rate) ** neg
-        for split in tables.splits():
-            up = split.keep_pos[pos, neg] * split.adv_pos[pos, neg]
-            down = split.keep_neg[pos, neg] * split.adv_neg[pos, neg]
-            vector = up * toy.mean_pos[prompt] + down * toy.mean_neg[prompt]
-            spread = up * split.adv_pos[pos, neg] * noise[True] + down * split.adv_neg[pos, neg] * noise[False]
-            total += law * split.chance[pos, neg] * (float(vector @ vector) + spread)
-    return total
-
-
 SMALL = {
     "group mean": Policy(Never(), Rounds(4), 4, All(), GroupMean()),
     "balance by pairs": Policy(Balance(2), Rounds(2, 2), 2, Balanced(), PoolMean()),
@@ -135,13 +46,13 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def small() -> Softmax:
-    return Softmax(prompts=2, answers=4, size=3, seed=1)
+def small() -> Answers:
+    return softmax(prompts=2, answers=4, size=3, seed=1)
 
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("objective", ["mean", "pass@2"])
-def test_estimates_are_unbiased_by_enumeration(small: Softmax, name: str, objective: str) -> None:
+def test_estimates_are_unbiased_by_enumeration(small: Answers, name: str, objective: str) -> None:
     # Every way in which 8 responses to each of two prompts can fall on 4 answers, weighted by its chance.
     policy, samples = SMALL[name], 8
     expected: dict[str, Array] = {}
@@ -153,9 +64,9 @@ def test_estimates_are_unbiased_by_enumeration(small: Softmax, name: str, object
         chance = np.array([multinomial(counts, row) for row in small.chance])
         for part in ("samples", "kept", "energy", "own_progress"):
             expected[part] = expected.get(part, np.zeros(2)) + chance * getattr(update, part)
-        times = np.array(counts)[:, None] * small.scores
-        pos_sum += (chance * update.pos_weight)[:, None] * times[:, small.right].sum(axis=1)
-        neg_sum += (chance * update.neg_weight)[:, None] * times[:, ~small.right].sum(axis=1)
+        pos, neg = small.class_sums(np.array([counts, counts], dtype=np.float64))
+        pos_sum += (chance * update.pos_weight)[:, None] * pos
+        neg_sum += (chance * update.neg_weight)[:, None] * neg
     analysis, mean = analyze(policy, small.rate), mean_update(small, policy)
     pull = SLOPES[objective](small.rate)
     np.testing.assert_allclose(expected["samples"], analysis.expected_samples, rtol=1e-10)
@@ -164,7 +75,7 @@ def test_estimates_are_unbiased_by_enumeration(small: Softmax, name: str, object
     np.testing.assert_allclose(expected["own_progress"], pull * (mean * small.gradient).sum(axis=1), rtol=1e-10)
 
 
-def test_log_p_is_off_by_what_the_docstring_says(small: Softmax) -> None:
+def test_log_p_is_off_by_what_the_docstring_says(small: Answers) -> None:
     policy, samples = SMALL["group mean"], 8
     found = np.zeros(2)
     for counts in outcomes(samples, 4):
@@ -204,17 +115,16 @@ def test_the_energy_is_the_mean_over_what_the_policy_would_do_with_these_respons
 
 
 def test_means_over_pairs_are_those_of_a_loop() -> None:
-    toy = Softmax(prompts=6, answers=4, size=3, seed=3)
+    toy = softmax(prompts=6, answers=4, size=3, seed=3)
     scores, policy, pool, batch = toy.probe(12, 4), SMALL["group mean"], 5, 3
     update = measure_update(policy, scores)
     (found,) = measure_efficiency([policy], scores, pool=pool, batch=batch, update_cost=2, resamples=2)
 
     # The sums themselves, of the same draws.
     counts = generator(4).multinomial(12, toy.chance).astype(np.float64)
-    times = counts[:, :, None] * toy.scores
-    pos, neg = times[:, toy.right].sum(axis=1), times[:, ~toy.right].sum(axis=1)
+    pos, neg = toy.class_sums(counts)
     mean = update.pos_weight[:, None] * pos + update.neg_weight[:, None] * neg
-    share = counts[:, toy.right].sum(axis=1)[:, None] / 12
+    share = (counts * toy.right).sum(axis=1)[:, None] / 12
     gradient = ((1 - share) * pos - share * neg) / 11
     pairs = list(permutations(range(6), 2))
     cross = {(i, j): float(mean[i] @ gradient[j]) for i, j in pairs}
@@ -236,44 +146,15 @@ def test_means_over_pairs_are_those_of_a_loop() -> None:
 
 # Against updates that are really drawn
 
-TEN = {
-    "grpo": 3, "dr-grpo": 3, "rloo": 3, "reinforce-ada-pos": 1, "reinforce-ada-balance": 1, "raft": 3,
-    "maxrl": 3, "pkpo": 3, "pods": 1, "bayes": 2, "nsr": 3, "speed": 1,
-}  # fmt: skip
-"""Presets, and thousands of updates of each prompt that are drawn."""
-
 
 @pytest.fixture(scope="module")
-def toy() -> Softmax:
-    return Softmax(prompts=8, answers=6, size=5, seed=5, shared=1.0)
-
-
-def mean_and_error(values: Array) -> tuple[float, float]:
-    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(values.size))
+def toy() -> Answers:
+    return softmax(prompts=8, answers=6, size=5, seed=5, shared=1.0)
 
 
 @pytest.mark.parametrize("name", TEN)
-def test_measured_efficiency_agrees_with_drawn_updates(toy: Softmax, name: str) -> None:
-    policy, batch = Policy.preset(name), 4
-    probes = [measure_efficiency([policy], toy.probe(48, 100 + at), batch=batch, resamples=2)[0] for at in range(40)]
-    own = [measure_efficiency([policy], toy.probe(48, 100 + at), pool=1, resamples=2)[0] for at in range(40)]
-    updates, drawn = toy.updates(policy, 1000 * TEN[name], 6)
-    chance = generator(7)
-    others = (toy.gradient.sum(axis=0) - toy.gradient) / 7
-    chosen = chance.permuted(np.tile(np.arange(8), (len(updates), 1)), axis=1)[:, :batch]
-    steps = np.take_along_axis(updates, chosen[:, :, None], axis=1).sum(axis=1)
-    expected = {
-        "progress": (probes, (updates * others).sum(axis=2).mean(axis=1)),
-        "own progress": (own, (updates * toy.gradient).sum(axis=2).mean(axis=1)),
-        "second_moment": (probes, (steps**2).sum(axis=1) / batch),
-        "energy": (own, (updates**2).sum(axis=2).mean(axis=1)),
-        "cost": (probes, drawn.mean(axis=1)),
-    }
-    fields = {"own progress": "progress", "energy": "second_moment"}
-    for part, (measured, values) in expected.items():
-        got, got_error = mean_and_error(np.array([getattr(each, fields.get(part, part)) for each in measured]))
-        want, error = mean_and_error(values)
-        assert abs(got - want) < 4 * np.hypot(got_error, error) + 1e-12, (part, got, want)
+def test_measured_efficiency_agrees_with_drawn_updates(toy: Answers, name: str) -> None:
+    check_agreement(toy, [toy.probe(48, 100 + at) for at in range(40)], name)
 
 
 # Errors over prompts, and what is left of a rate that is plugged in
@@ -283,7 +164,7 @@ def test_bootstrap_errors_are_those_of_new_prompts() -> None:
     policies = [Policy.preset("raft"), Policy.preset("grpo")]
     found = []
     for seed in range(60):
-        scores = Softmax(prompts=40, answers=6, size=5, seed=20 + seed, shared=0.0).probe(12, 200 + seed)
+        scores = softmax(prompts=40, answers=6, size=5, seed=20 + seed, shared=0.0).probe(12, 200 + seed)
         # The same shared part in every population: the answers' features.
         found.append(measure_efficiency(policies, scores, pool=8, batch=2, resamples=100, seed=seed))
     for place in (0, 1):
@@ -295,7 +176,7 @@ def test_bootstrap_errors_are_those_of_new_prompts() -> None:
     assert all(each[0].against == 1 and each[0].against_error == 0 for each in found)
 
 
-def test_more_draws_than_responses_plug_the_rates_in(toy: Softmax) -> None:
+def test_more_draws_than_responses_plug_the_rates_in(toy: Answers) -> None:
     policy, scores = Policy.preset("reinforce-ada-seq"), toy.probe(48, 8)
     update = measure_update(policy, scores)
     assert update.plugged.all()
@@ -312,7 +193,7 @@ def test_more_draws_than_responses_plug_the_rates_in(toy: Softmax) -> None:
     assert measure_update(grpo, toy.probe(7, 9), "pass@2").plugged.all()
 
 
-def test_a_blend_is_the_mean_of_its_parts(toy: Softmax) -> None:
+def test_a_blend_is_the_mean_of_its_parts(toy: Answers) -> None:
     low, high = (Policy(rule, Rounds(1, 4), 2, Balanced(), PoolMean()) for rule in (Positive(), Balance(2)))
     scores = toy.probe(20, 10)
     parts = [measure_update(each, scores, "log") for each in (low, high)]
@@ -325,13 +206,13 @@ def test_a_blend_is_the_mean_of_its_parts(toy: Softmax) -> None:
 def test_an_update_that_is_always_0_has_no_efficiency() -> None:
     chance = np.zeros((5, 4))
     chance[:, 3] = 10
-    toy = Softmax(prompts=5, answers=4, size=3, seed=11)
+    toy = softmax(prompts=5, answers=4, size=3, seed=11)
     (found,) = measure_efficiency([Policy.preset("grpo")], toy.sums(chance), resamples=4)
     assert (found.value, found.progress, found.second_moment, found.cost) == (0, 0, 0, 4)
     assert math.isnan(found.against)
 
 
-def test_bad_input(toy: Softmax) -> None:
+def test_bad_input(toy: Answers) -> None:
     scores, policy = toy.probe(12, 12), SMALL["group mean"]
     with pytest.raises(InputError, match="knows the objectives 'mean', 'log' and 'pass@k'; got 'pass@0'"):
         measure_update(policy, scores, "pass@0")

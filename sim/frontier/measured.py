@@ -219,7 +219,8 @@ def _model(probed: ProbedScores, model: ScoreModel, pool: int | None) -> tuple[S
     notes = [
         (
             f"efficiency is P^2 / (M C), the progress of {model.objective} on {where} with "
-            f"{model.batch} {plural(model.batch, 'prompt')} a step, over that of GRPO with n = 4; ± is a standard error over prompts"
+            f"{model.batch} {plural(model.batch, 'prompt')} a step, over that of GRPO with "
+            "n = 4; ± is a standard error over prompts"
         )
     ]
     if probed.noise_ratio is None:
