@@ -47,6 +47,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+import numpy.typing as npt
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.class_scores import ClassScores
@@ -105,7 +106,7 @@ class MeasuredEfficiency:
     second_moment_error: float
     """Its error."""
     cost: float
-    """C, in responses."""
+    """C, in responses or what else a response costs."""
     expected_samples: float
     """E[N], responses a prompt."""
     plugged: int
@@ -315,6 +316,7 @@ def measure_efficiency(
     *,
     reference: AnyPolicy | None = None,
     update_cost: float = 0.0,
+    response_cost: npt.ArrayLike = 1.0,
     pool: int | None = None,
     batch: int = 1,
     resamples: int = 1000,
@@ -334,7 +336,10 @@ def measure_efficiency(
     reference
         What the others are compared with: the first one unless given.
     update_cost
-        Cost of a kept response in the update, in responses drawn.
+        Cost of a kept response in the update, in the unit of `response_cost`.
+    response_cost
+        Cost of a response to each prompt, ``[prompt]`` or one number, such as its mean number of
+        tokens: as a policy can't see the length of what it draws next, E[N] times the mean length is exact.
     pool
         N, prompts that the objective is a mean over: 1 counts what a prompt's update does for that
         prompt alone; None is for fresh prompts, where it counts what it does for others.
@@ -361,6 +366,7 @@ def measure_efficiency(
         msg = f"measured efficiency needs at least {_LEAST_PROMPTS} prompts; got {scores.prompts}. Probe more prompts"
         raise InputError(msg)
     price = check_number("update_cost", update_cost, 0)
+    each_cost = _costs(response_cost, scores.prompts)
     own_share = 0.0 if pool is None else 1 / check_count("pool", pool)
     others = check_count("batch", batch) - 1
     rows = np.arange(check_count("resamples", resamples, 2))[:, None]
@@ -376,7 +382,7 @@ def measure_efficiency(
         cross, alike = _inner(scores, mean, gradient), _inner(scores, mean, mean)
         size = times.sum(axis=1)
         samples = times @ update.samples / size
-        cost = samples + price * (times @ update.kept) / size
+        cost = (times @ (update.samples * each_cost) + price * (times @ update.kept)) / size
         # A resample may hold too few different prompts for a pair, or for two.
         with np.errstate(divide="ignore", invalid="ignore"):
             gained = (1 - own_share) * _pair_mean(cross, times) + own_share * (times @ update.own_progress) / size
@@ -411,6 +417,14 @@ def measure_efficiency(
         if progress is not None:
             progress(1)
     return tuple(found)
+
+
+def _costs(response_cost: npt.ArrayLike, prompts: int) -> FloatArray:
+    costs = np.asarray(response_cost, dtype=np.float64)
+    if costs.shape not in {(), (prompts,)} or not (np.isfinite(costs).all() and (costs > 0).all()):
+        msg = f"response_cost must be one number above 0, or one for each of {prompts} prompts; got {preview(costs)}"
+        raise InputError(msg)
+    return np.broadcast_to(costs, prompts)
 
 
 def _error(values: FloatArray) -> float:

@@ -222,3 +222,5 @@ def test_bad_input(toy: Answers) -> None:
         measure_efficiency([policy], scores.of(np.arange(3)))
     with pytest.raises(InputError, match="pool must be a whole number of at least 1; got 0"):
         measure_efficiency([policy], scores, pool=0)
+    with pytest.raises(InputError, match=r"response_cost must be one number above 0, or one for each of 8 prompts"):
+        measure_efficiency([policy], scores, response_cost=[1.0, 2.0])

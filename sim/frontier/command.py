@@ -46,6 +46,12 @@ def frontier(
             show_default=False,
         ),
     ] = None,
+    per_token: Annotated[
+        bool,
+        typer.Option(
+            "--per-token", help="With --probe: let a response cost what its length is, on average over its prompt's."
+        ),
+    ] = False,
     prices: Annotated[int, typer.Option(min=2, help="Vertices of the frontier to look for.")] = 40,
     save_policy: Annotated[
         Path | None,
@@ -83,7 +89,7 @@ def frontier(
         run_study(
             output,
             lambda _, advance: measure_policies(
-                policies, source, scoring, pool=pool, max_samples=max_samples, progress=advance
+                policies, source, scoring, pool=pool, per_token=per_token, max_samples=max_samples, progress=advance
             ),
             _report_measured,
             write_measured,
@@ -91,8 +97,9 @@ def frontier(
             total=len(policies) + 3,
         )
         return
-    if pool is not None:
-        msg = f"--pool {pool} says how many prompts a probe's objective is a mean over; give --probe FILE as well"
+    if pool is not None or per_token:
+        option = "--per-token" if pool is None else f"--pool {pool}"
+        msg = f"{option} says how a probe's scores are to be read; give --probe FILE as well"
         raise InputError(msg)
     if spend is not None and save_policy is None:
         msg = f"--spend {spend:g} says what the policy of --save-policy may cost; give a file to write it to as well"

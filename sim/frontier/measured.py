@@ -38,7 +38,7 @@ class MeasuredPolicy:
     responses: float
     """E[N] on the probe's prompts."""
     cost: float
-    """C, responses a prompt and the cost of the update."""
+    """C, responses a prompt, by their length where asked for, and the cost of the update."""
     measured: float
     """Measured efficiency over that of four responses of GRPO."""
     error: float
@@ -77,6 +77,8 @@ class MeasuredFrontier:
     """Prompts that the objective is a mean over; None for fresh ones."""
     batch: int
     """Prompts a step."""
+    per_token: bool
+    """Whether a response costs what its length is."""
     model: ScoreModel | None
     """The score model with what the probe fits; None where it fits none."""
     points: tuple[MeasuredPolicy, ...]
@@ -93,6 +95,7 @@ class MeasuredFrontier:
                 "objective": self.objective,
                 "pool": self.pool,
                 "batch": self.batch,
+                "per_token": self.per_token,
                 "score_model": None if self.model is None else self.model.to_dict(),
                 "policies": [policy.to_dict() for policy in self.policies],
             },
@@ -112,6 +115,7 @@ def measure_policies(
     scoring: Scoring,
     *,
     pool: int | None = None,
+    per_token: bool = False,
     max_samples: int = 32,
     resamples: int = 1000,
     progress: Callable[[int], None] | None = None,
@@ -129,6 +133,9 @@ def measure_policies(
         rate are the probe's.
     pool
         Prompts that the objective is a mean over; None for fresh ones.
+    per_token
+        Whether a response to a prompt costs as many as its mean number of tokens has it, with 1 for the mean of all
+        prompts; the prediction knows no lengths.
     max_samples
         The most responses of the optimum.
     resamples
@@ -153,12 +160,18 @@ def measure_policies(
     chosen_policies = distinct_labels(chosen)
     grpo = Policy.preset("grpo")
     usable = probed.scores.responses >= _FEWEST
-    scores = probed.scores.of(usable)
+    scores, tokens = probed.scores.of(usable), probed.tokens[usable]
+    if per_token:
+        notes.append(
+            f"a response costs its prompt's mean number of tokens over {tokens.mean():.4g}, that of all prompts; the "
+            "prediction takes all for equally long"
+        )
     yardstick, *found = measure_efficiency(
         [grpo, *chosen_policies],
         scores,
         str(scoring.model.objective),
         update_cost=scoring.model.update_cost,
+        response_cost=tokens / tokens.mean() if per_token else 1.0,
         pool=pool,
         batch=scoring.model.batch,
         resamples=resamples,
@@ -190,6 +203,7 @@ def measure_policies(
         str(scoring.model.objective),
         pool,
         scoring.model.batch,
+        per_token,
         model,
         tuple(points),
         tuple(notes),

@@ -19,6 +19,7 @@ from ada_bandit.class_scores import ClassScores
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.laws import Grid
+from ada_bandit.measured import measure_update
 from ada_bandit.programs.scores import ProbedScores, write_scores
 from ada_bandit.uniforms import fold_seed
 from sim.cli import app
@@ -116,6 +117,24 @@ def test_directions_that_break_the_model_are_seen_in_what_is_measured(probed: Pr
         assert abs(point.predicted - expected) > 4 * point.error
 
 
+def test_a_response_may_cost_its_length(probed: ProbedScores) -> None:
+    # As many tokens as the prompt is hard: what adaptive rules draw is dearer, and by how much follows from E[N].
+    policies = [Policy.preset(name) for name in ("grpo", "reinforce-ada-pos")]
+    length = 1 + 20 * probed.scores.neg / 64
+    long = replace(probed, tokens=length)
+    plain, dear = (
+        measure_policies(policies, long, Scoring(), per_token=per_token, resamples=20) for per_token in (False, True)
+    )
+    samples = [measure_update(policy, probed.scores).samples for policy in policies]
+    for place in (0, 1):
+        assert dear.points[place].responses == plain.points[place].responses
+        assert dear.points[place].cost == pytest.approx(np.mean(samples[place] * length) / length.mean())
+    ratio = plain.points[1].cost / plain.points[0].cost / (dear.points[1].cost / dear.points[0].cost)
+    assert dear.points[1].measured == pytest.approx(plain.points[1].measured * ratio)
+    assert ratio < 0.9
+    assert "a response costs its prompt's mean number of tokens" in " ".join(dear.notes)
+
+
 def test_what_is_left_out_or_biased_is_told(probed: ProbedScores) -> None:
     shared = "reinforce-ada-est"
     policies = [Policy.preset(name) for name in ("grpo", "reinforce-ada-seq", shared)]
@@ -197,7 +216,9 @@ def test_command_writes_table_and_figure(probed: ProbedScores, tmp_path: Path) -
     [
         (("--probe", "none.npz"), "can't be read as the scores of a probe"),
         (("--probe", "none.npz", "--at-least", "1/16"), "--at-least can't be given with --probe"),
-        (("--pool", "8"), "--pool 8 says how many prompts a probe's objective is a mean over"),
+        (("--pool", "8"), "--pool 8 says how a probe's scores are to be read; give --probe FILE as well"),
+        (("--per-token",), "--per-token says how a probe's scores are to be read"),
+        (("--probe", "none.npz", "--save-policy", "best.toml"), "can't be read as the scores of a probe"),
     ],
 )
 def test_errors_are_one_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
