@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_number, check_pass_rates
-from ada_bandit.laws import Grid
+from ada_bandit.laws import Beta, Grid, Law, Mixture
 
 __all__ = ["BetaFit", "fit_beta", "fit_curve"]
 
@@ -28,12 +28,26 @@ class BetaFit:
     concentration: float
     """a + b; 0 where all mass sits at p = 0 and 1, infinite where every prompt has the same p."""
 
-    def posterior_mean(self, correct: npt.ArrayLike, total: npt.ArrayLike) -> FloatArray:
-        """Return E[p | counts], shaped like the counts, with `total` at least 1."""
-        correct, total = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
-        if math.isinf(self.concentration):
-            return np.full(np.broadcast(correct, total).shape, self.mean)
-        return np.asarray((self.mean * self.concentration + correct) / (self.concentration + total))
+    def posterior(self, correct: npt.ArrayLike, total: npt.ArrayLike) -> Law:
+        """Return the law of p over prompts given their counts: the mixture of their posteriors, equally weighted.
+
+        A mean over prompts of any function of p is read off it without bias, which posterior means don't give: what
+        they leave out is the spread of p about each of them.
+
+        Parameters
+        ----------
+        correct, total
+            ``[prompt]`` counts.
+        """
+        pairs, prompts = np.unique(np.column_stack([correct, total]).astype(np.int64), axis=0, return_counts=True)
+        if math.isinf(self.concentration) or self.mean in {0.0, 1.0}:
+            return Grid([self.mean])
+        if self.concentration == 0:
+            rates, weights = np.unique(pairs[:, 0] > 0, return_inverse=True)
+            return Grid(rates.astype(np.float64), np.bincount(weights, weights=prompts))
+        a, b = self.mean * self.concentration, (1 - self.mean) * self.concentration
+        laws = tuple(Beta(a + k, b + n - k) for k, n in pairs.tolist())
+        return Mixture(laws, tuple(prompts.astype(np.float64).tolist()))
 
     def __str__(self) -> str:
         """Name the prior in words."""

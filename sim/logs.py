@@ -1,4 +1,4 @@
-"""Logged rollouts: rewards of each prompt in the order in which they were drawn, or counts alone.
+"""Logged rollouts to be replayed: rewards of each pool in the order in which they were drawn, or counts alone.
 
 A log is laid out afresh for every pass over it: in logged order, in a random order without
 replacement, or drawn with replacement (bootstrap). Random choices are counter-based uniforms,
@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.errors import InputError
-from ada_bandit.programs.rollouts import EXAMPLE, RolloutLine, read_rollouts
+from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.uniforms import Stream, uniform, uniform_rows
-from sim.counts import Counts, all_tokens, plural, read_counts, read_prompts
+from sim.counts import Counts, all_tokens
+from sim.readers import RolloutLog
 
-__all__ = ["CountLog", "Layout", "Log", "Order", "RewardLog", "read_log"]
+__all__ = ["CountLog", "Layout", "Log", "Order", "RewardLog", "to_replay"]
 
 
 class Order(StrEnum):
@@ -41,6 +39,12 @@ class Layout:
     """`[prompt, draw]` Tokens; 0 beyond the end of a prompt's log."""
     available: IntArray
     """`[prompt]` Responses until the log ends, at most as many as the layout is wide."""
+    right: BoolArray | None = None
+    """`[prompt, draw]` Whether the log calls a response correct; None where a threshold decides."""
+
+    def correct(self, threshold: float) -> BoolArray:
+        """Return whether each response is correct, ``[prompt, draw]``: as the log says, or by the threshold."""
+        return np.asarray(self.rewards > threshold) if self.right is None else self.right
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,21 @@ class RewardLog:
     tokens: FloatArray | None = None
     """`[response]` Tokens, where every prompt has them."""
     notes: tuple[str, ...] = ()
-    """What was left out or read in a way worth telling."""
+    """How it was read and what was left out."""
+    right: BoolArray | None = None
+    """`[response]` Whether it is correct, as the log was read; None where each policy's threshold decides."""
+
+    @classmethod
+    def of(cls, log: RolloutLog, rewards: FloatArray, right: BoolArray) -> RewardLog:
+        """Make a log of pools whose responses are known one by one."""
+        notes = list(log.notes)
+        tokens = log.tokens
+        if log.mean_tokens is not None:
+            # A response of unknown length has the mean of its pool.
+            means = all_tokens(log.mean_tokens, notes)
+            own = np.full(rewards.shape, np.nan) if tokens is None else tokens
+            tokens = None if means is None else np.where(np.isnan(own), np.repeat(means, log.lengths), own)
+        return cls(log.names, log.lengths, rewards, tokens, tuple(notes), right)
 
     @property
     def mean_tokens(self) -> FloatArray | None:
@@ -71,7 +89,11 @@ class RewardLog:
 
     def counts(self, threshold: float) -> tuple[IntArray, IntArray]:
         """Return correct and scored responses, ``[prompt]`` each."""
-        return self._sums(self.rewards > threshold), self._sums(~np.isnan(self.rewards))
+        return self._sums(self.correct(threshold)), self._sums(~np.isnan(self.rewards))
+
+    def correct(self, threshold: float) -> BoolArray:
+        """Return whether each response is correct, ``[response]``: as the log says, or by the threshold."""
+        return np.asarray(self.rewards > threshold) if self.right is None else self.right
 
     def layout(self, order: Order, width: int, seed: int) -> Layout:
         """Lay out the first `width` responses of every prompt."""
@@ -94,7 +116,8 @@ class RewardLog:
         inside = source >= 0
         rewards = np.where(inside, self.rewards[source], np.nan)
         tokens = None if self.tokens is None else np.where(inside, self.tokens[source], 0.0)
-        return Layout(rewards, tokens, inside.sum(axis=1))
+        right = None if self.right is None else inside & self.right[source]
+        return Layout(rewards, tokens, inside.sum(axis=1), right)
 
     def _sums(self, values: Any) -> IntArray:
         """Sum values over the responses of each prompt, ``[prompt]``."""
@@ -116,12 +139,12 @@ class CountLog:
     mean_tokens: FloatArray | None = None
     """`[prompt]` Mean tokens of a response, where every prompt has them."""
     notes: tuple[str, ...] = ()
-    """What was left out or read in a way worth telling."""
+    """How it was read and what was left out."""
 
     @classmethod
-    def of(cls, counts: Counts, *notes: str) -> CountLog:
+    def of(cls, counts: Counts) -> CountLog:
         """Make a log of counts."""
-        return cls(counts.prompt_ids, counts.total, counts.correct, counts.tokens, (*counts.notes, *notes))
+        return cls(counts.prompt_ids, counts.total, counts.correct, counts.tokens, counts.notes)
 
     def threshold(self, asked: float) -> float:  # noqa: ARG002 - what is correct was decided by whoever counted
         """Return the reward that a correct response exceeds: its reward is 1, another one's 0."""
@@ -154,50 +177,11 @@ class CountLog:
 Log: TypeAlias = RewardLog | CountLog
 
 
-def read_log(path: str | Path) -> Log:
-    """Read logged rollouts from a file.
+def to_replay(log: RolloutLog) -> Log:
+    """Return what was read as a log that can be replayed.
 
-    Parameters
-    ----------
-    path
-        ``.jsonl`` (``.ndjson``) with one object a line, ``{"prompt_id": …, "rewards": […]}``, the
-        rewards in the order in which they were drawn, and ``"tokens": […]`` beside them where
-        they are known; or a file of counts, as `sim.counts.read_counts` takes them, with
-        mean_response_tokens where it is known. null and NaN mark a response without a score:
-        it was paid for, and is replayed as such.
-
-    Raises
-    ------
-    InputError
-        If the file can't be read as a log; the message quotes the value and names the remedy.
+    Responses without a score were paid for, and are replayed as such; where counts alone are known they are left out.
     """
-    return read_prompts(path, lambda table: CountLog.of(read_counts(table, tokens=True)), _read_lines)
-
-
-def _read_lines(path: Path) -> Log:
-    lines = list(read_rollouts(path))
-    ordered = [line for line in lines if isinstance(line, RolloutLine)]
-    counted = len(lines) - len(ordered)
-    if counted:
-        holding = "1 line holds" if counted == 1 else f"{counted} lines hold"
-        note = f"{holding} counts without an order, so all lines are taken as counts"
-        return CountLog.of(read_counts(path, tokens=True), *([note] if ordered else []))
-    rewards = np.concatenate([np.empty(0), *(line.rewards for line in ordered)])
-    unscored = int(np.isnan(rewards).sum())
-    if unscored == rewards.size:
-        what = "no prompt with a scored response" if ordered else "no prompts"
-        msg = f"{str(path)!r} has {what}; it needs a line such as {EXAMPLE}"
-        raise InputError(msg)
-    notes = []
-    if unscored:
-        notes.append(f"{unscored} {plural(unscored, 'response')} without a score (null or NaN)")
-    # A prompt without tokens of its own responses may have their mean.
-    tokens = [line.tokens or (line.mean_tokens,) * line.rewards.size for line in ordered]
-    known = all_tokens([each[0] for each in tokens], notes) is not None
-    return RewardLog(
-        tuple(line.prompt_id for line in ordered),
-        np.array([line.rewards.size for line in ordered], dtype=np.int64),
-        rewards,
-        np.array([value for each in tokens for value in each], dtype=np.float64) if known else None,
-        tuple(notes),
-    )
+    if log.rewards is None or log.right is None:
+        return CountLog.of(Counts.of(log))
+    return RewardLog.of(log, log.rewards, log.right)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -14,16 +14,20 @@ from ada_bandit.policy import AnyPolicy, Blend, Policy
 from ada_bandit.programs.options import Options
 from ada_bandit.programs.scores import ProbedScores, read_scores
 from ada_bandit.score_model import ScoreModel
-from ada_bandit.specs import read_policies
+from ada_bandit.specs import read_policies, read_policy
 from ada_bandit.verifier import VerifierNoise
+from sim.readers import ReadOptions, Selection, option_of
+from sim.reading import Reading
 from sim.score_model import Scoring, parse_noise_ratio
 from sim.sources import Source, curve_names, from_curve, from_file, from_name, parse_share
 
 __all__ = [
     "ROLLOUTS",
     "BalancePolicy",
+    "BudgetLaw",
     "CurveLaw",
     "CurveLawOrProbe",
+    "LogReading",
     "MorePolicies",
     "MoreSinglePolicies",
     "ObjectiveOption",
@@ -61,11 +65,11 @@ RulesOption = Annotated[
     ),
 ]
 PassRatesOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        metavar="FILE",
-        help="Take pass rates from a file of counts: .csv or .parquet with prompt_id, correct, total, or .jsonl "
-        "with prompt_id and rewards.",
+        metavar="PATH",
+        help="Take pass rates from a file, a folder or a glob: dumps of training frameworks, tables of responses or of "
+        "counts. What was recognised and guessed is told.",
         show_default=False,
     ),
 ]
@@ -95,8 +99,8 @@ SmoothOption = Annotated[
     bool | None,
     typer.Option(
         "--smooth/--no-smooth",
-        help="Replace correct/total in a file, or in rollouts, by the posterior mean under a fitted Beta prior; done "
-        "by default when the smallest total is below 64 responses.",
+        help="In place of correct/total mix the posteriors of a log's prompts under a fitted Beta prior; done by "
+        "default when the smallest total is below 64 responses.",
         show_default=False,
     ),
 ]
@@ -178,7 +182,111 @@ MoreSinglePolicies: TypeAlias = Annotated[list[Policy], Options(partial(_single_
 """Likewise; blends are refused."""
 
 
+# Logs
+
+
+def _reading(*total: str) -> Callable[..., Reading]:
+    """Return what makes a reading of its options; `total` are the names of the option for the number of responses."""
+
+    def make(
+        prompt: Annotated[str | None, typer.Option(metavar="COLUMN", help="Prompt ids of a log, or prompts.")] = None,
+        reward: Annotated[str | None, typer.Option(metavar="COLUMN", help="Rewards; several are joined by +.")] = None,
+        correct: Annotated[
+            str | None, typer.Option(metavar="COLUMN", help="Correctness, or the number or share of correct responses.")
+        ] = None,
+        total_column: str | None = None,
+        step: Annotated[str | None, typer.Option(metavar="COLUMN", help="Training steps.")] = None,
+        tokens: Annotated[str | None, typer.Option(metavar="COLUMN", help="Lengths of responses in tokens.")] = None,
+        threshold: Annotated[
+            float | None,
+            typer.Option(metavar="REWARD", help="Rewards of a log above it are correct, whatever a policy's own says."),
+        ] = None,
+        where: Annotated[
+            list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Take these rows alone; repeatable.")
+        ] = None,
+        rows_per_prompt: Annotated[
+            int | None,
+            typer.Option(min=1, metavar="N", help="Rows of a prompt, in a file whose rows stand in unnamed groups."),
+        ] = None,
+        add_repeated: Annotated[
+            bool, typer.Option("--add-repeated", help="Add up counts that stand on several rows of one prompt.")
+        ] = False,
+        stopped_by: Annotated[
+            str | None,
+            typer.Option(
+                metavar="PRESET_OR_TOML",
+                help="The policy that sampled a log; unless given, it is inferred from the pools.",
+                show_default=False,
+            ),
+        ] = None,
+        holds: Annotated[
+            Selection | None,
+            typer.Option(
+                help="Which of the drawn responses a log holds: all of them, rows that were trained on, groups with "
+                "signal alone, or rows kept of larger pools; recognised, so far as can be, unless given.",
+                show_default=False,
+            ),
+        ] = None,
+    ) -> Reading:
+        options = ReadOptions(
+            prompt, reward, correct, total_column, step, tokens, threshold, tuple(where or ()), rows_per_prompt,
+            add_repeated,
+        )  # fmt: skip
+        return Reading(options, None if stopped_by is None else _stopping_policy(stopped_by), holds)
+
+    option = typer.Option(*total, metavar="COLUMN", help="Number of responses, or the number itself.")
+    make.__annotations__["total_column"] = Annotated[str | None, option]
+    return make
+
+
+def _stopping_policy(spec: str) -> Policy:
+    policy = read_policy(spec)
+    if not isinstance(policy, Policy):
+        msg = f"--stopped-by takes one policy, and {spec!r} is a blend; give the part that sampled this log"
+        raise InputError(msg)
+    return policy
+
+
+LogReading: TypeAlias = Annotated[Reading, Options(_reading("--total", "--total-column"))]
+"""How a log is read, and how it came about."""
+_BesideTotal: TypeAlias = Annotated[Reading, Options(_reading("--total-column"))]
+"""Likewise, for a command with a ``--total`` of its own."""
+
+
 # Pass-rate laws
+
+
+def _named_law(
+    default: str,
+    pass_rates: str | None,
+    curve: str | None,
+    source_name: str | None,
+    smooth: bool | None,
+    reading: Reading,
+) -> Source:
+    options = {"--pass-rates": pass_rates, "--curve": curve, "--source": source_name}
+    shown = [f"{option} {value!r}" for option, value in options.items() if value is not None]
+    if len(shown) > 1:
+        msg = f"{' and '.join(shown)} exclude each other; give one of them"
+        raise InputError(msg)
+    name = source_name or default
+    if pass_rates is None and (curve is not None or name in curve_names()):
+        if smooth is not None:
+            option = "--smooth" if smooth else "--no-smooth"
+            msg = f"{option} is for a file of counts or for rollouts; give --pass-rates PATH as well, or leave it out"
+            raise InputError(msg)
+        if reading.given:
+            said = ", ".join(f"{option_of(name)} {value!r}" for name, value in reading.given.items())
+            msg = f"{said} says how a log is to be read; give --pass-rates PATH as well, or leave it out"
+            raise InputError(msg)
+    if pass_rates is not None:
+        return from_file(pass_rates, smooth=smooth, reading=reading)
+    return from_name(name, smooth=smooth, reading=reading) if curve is None else from_curve(curve)
+
+
+def _filtered(source: Callable[[], Source], at_least: str | None) -> Source:
+    share = None if at_least is None else parse_share(at_least)
+    return source() if share is None else source().at_least(*share)
 
 
 def _unfiltered_law(
@@ -187,20 +295,10 @@ def _unfiltered_law(
     curve: CurveOption = None,
     source_name: SourceOption = None,
     smooth: SmoothOption = None,
+    *,
+    reading: LogReading,
 ) -> Source:
-    options = {"--pass-rates": pass_rates and str(pass_rates), "--curve": curve, "--source": source_name}
-    shown = [f"{option} {value!r}" for option, value in options.items() if value is not None]
-    if len(shown) > 1:
-        msg = f"{' and '.join(shown)} exclude each other; give one of them"
-        raise InputError(msg)
-    name = source_name or default
-    if smooth is not None and pass_rates is None and (curve is not None or name in curve_names()):
-        option = "--smooth" if smooth else "--no-smooth"
-        msg = f"{option} is for a file of counts or for rollouts; give --pass-rates FILE as well, or leave it out"
-        raise InputError(msg)
-    if pass_rates is not None:
-        return from_file(pass_rates, smooth=smooth)
-    return from_name(name, smooth=smooth) if curve is None else from_curve(curve)
+    return _named_law(default, pass_rates, curve, source_name, smooth, reading)
 
 
 def _law(
@@ -210,10 +308,22 @@ def _law(
     source_name: SourceOption = None,
     at_least: AtLeastOption = None,
     smooth: SmoothOption = None,
+    *,
+    reading: LogReading,
 ) -> Source:
-    share = None if at_least is None else parse_share(at_least)
-    source = _unfiltered_law(default, pass_rates, curve, source_name, smooth)
-    return source if share is None else source.at_least(*share)
+    return _filtered(lambda: _named_law(default, pass_rates, curve, source_name, smooth, reading), at_least)
+
+
+def _budget_law(
+    pass_rates: PassRatesOption = None,
+    curve: CurveOption = None,
+    source_name: SourceOption = None,
+    at_least: AtLeastOption = None,
+    smooth: SmoothOption = None,
+    *,
+    reading: _BesideTotal,
+) -> Source:
+    return _filtered(lambda: _named_law(_CURVE, pass_rates, curve, source_name, smooth, reading), at_least)
 
 
 def _law_or_probe(
@@ -224,16 +334,18 @@ def _law_or_probe(
     source_name: SourceOption = None,
     at_least: AtLeastOption = None,
     smooth: SmoothOption = None,
+    *,
+    reading: LogReading,
 ) -> Source | ProbedScores:
     if probe is None:
-        return _law(default, pass_rates, curve, source_name, at_least, smooth)
+        return _law(default, pass_rates, curve, source_name, at_least, smooth, reading=reading)
     options = {
         "--pass-rates": pass_rates,
         "--curve": curve,
         "--source": source_name,
         "--at-least": at_least,
         "--smooth or --no-smooth": smooth,
-    }
+    } | {option_of(name): value for name, value in reading.given.items()}
     if given := [option for option, value in options.items() if value is not None]:
         msg = (
             f"{', '.join(given)} can't be given with --probe, whose prompts have pass rates of their own; leave it out"
@@ -247,6 +359,8 @@ CurveLawOrProbe: TypeAlias = Annotated[Source | ProbedScores, Options(partial(_l
 given."""
 CurveLaw: TypeAlias = Annotated[Source, Options(partial(_law, _CURVE))]
 """The pass-rate law that the options name; that of the published base curve unless given."""
+BudgetLaw: TypeAlias = Annotated[Source, Options(_budget_law)]
+"""Likewise, for a command with a ``--total`` of its own."""
 RolloutLaw: TypeAlias = Annotated[Source, Options(partial(_law, ROLLOUTS))]
 """Likewise; that of the built-in rollouts unless given."""
 UnfilteredLaw: TypeAlias = Annotated[Source, Options(partial(_unfiltered_law, _CURVE))]

@@ -1,4 +1,4 @@
-"""Where a pass-rate law comes from: an array, a file of counts or rewards, or what is built in.
+"""Where a pass-rate law comes from: an array, a log of rollouts or a table of counts, or what is built in.
 
 Built in are published curves, and logged rollouts of a small model, which can be replayed as well.
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +20,13 @@ import numpy.typing as npt
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_pass_rates, unknown_name
 from ada_bandit.laws import Grid, Law
-from sim.counts import Counts, plural, read_counts
+from ada_bandit.policy import AnyPolicy
+from sim.counts import Counts
 from sim.fits import fit_beta, fit_curve
+from sim.readers import RolloutLog
+from sim.reading import Reading, agree
+from sim.stopped import Study
+from sim.words import plural
 
 __all__ = [
     "BuiltInRollouts",
@@ -73,7 +78,11 @@ class Source:
     notes: tuple[str, ...] = ()
     """What the law is and what it can't know, one sentence or two each."""
     counts: Counts | None = None
-    """The counts behind it, for a file."""
+    """The counts behind it, for a log."""
+    log: RolloutLog | None = None
+    """The log."""
+    reading: Reading = field(default_factory=Reading)
+    """How it was read."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The plain values that make it again: kind, name, filter, smoothing."""
 
@@ -91,10 +100,21 @@ class Source:
         if never + always > 1 - 1e-12:
             split = f"p = 1 for {always:.1%}, p = 0 for {never:.1%}"
             return (f"every prompt is always or never answered ({split}), so no policy finds a signal",)
-        # A fitted curve says nothing of the share with p = 0 exactly.
-        if self.settings.get("kind") == "curve" or never + always < 0.0005:
+        # A fitted law says nothing of the share with p = 0 exactly.
+        if self.settings.get("kind") == "curve" or self.settings.get("fitted") or never + always < 0.0005:
             return ()
         return (f"p = 0 for {never:.1%} of prompts and p = 1 for {always:.1%}: no budget finds a signal there",)
+
+    def meant_for(self, policies: Sequence[AnyPolicy]) -> Source:
+        """Return the source with what is to be said where policies class its responses otherwise (see `agree`).
+
+        Raises
+        ------
+        InputError
+            If a policy states a threshold that disagrees with the log.
+        """
+        said = () if self.log is None else agree(self.log, policies, self.reading)
+        return replace(self, notes=(*self.notes, *said))
 
     def at_least(self, correct: int, total: int) -> Source:
         """Return the source re-weighted to prompts that get at least `correct` of `total` responses correct."""
@@ -173,15 +193,15 @@ def rollout_names() -> tuple[str, ...]:
     return tuple(_ROLLOUTS)
 
 
-def from_name(name: str, *, smooth: bool | None = None) -> Source:
+def from_name(name: str, *, smooth: bool | None = None, reading: Reading | None = None) -> Source:
     """Make a source of what is built in.
 
     Parameters
     ----------
     name
         One of `source_names()`.
-    smooth
-        For rollouts, as in `from_file`; a curve is never smoothed.
+    smooth, reading
+        For rollouts, as in `from_file`; a curve is never smoothed, nor read.
 
     Raises
     ------
@@ -196,7 +216,7 @@ def from_name(name: str, *, smooth: bool | None = None) -> Source:
             raise InputError(msg)
         return from_curve(name)
     path, origin = _ROLLOUTS[name]
-    source = from_file(path, smooth=smooth)
+    source = from_file(path, smooth=smooth, reading=reading)
     settings = source.settings | {"kind": "rollouts", "name": name}
     return replace(source, label=name, notes=(origin, *source.notes), settings=settings)
 
@@ -255,33 +275,73 @@ def from_curve(name: str) -> Source:
     return Source(law, name, notes, settings={"kind": "curve", "name": name})
 
 
-# Files
+# Logs
 
 
-def from_file(path: str | Path, *, smooth: bool | None = None) -> Source:
-    """Make a source of a file of counts or rewards (see `read_counts`).
+def from_file(path: str | Path, *, smooth: bool | None = None, reading: Reading | None = None) -> Source:
+    """Make a source of logged rollouts, or of a table of counts (see `sim.readers.read_rollouts`).
+
+    Of plain pools the law is that of correct / total, or the mixture of the posteriors under a Beta
+    prior fitted to all of them. Of pools that were stopped by their own rewards, and of logs that
+    hold part of what was drawn, it is the law that `Study` fits to such ones.
 
     Parameters
     ----------
     path
-        The file.
+        A file, a folder or a glob.
     smooth
-        Whether to replace correct / total by the posterior mean under a Beta prior fitted to
-        all prompts. By default when the smallest total is below 64.
+        Whether to mix posteriors in place of correct / total. By default when the smallest total
+        is below 64.
+    reading
+        Names of columns, threshold, how the log came about; whatever is left out is recognised.
 
     Raises
     ------
     InputError
-        If the file can't be read as counts; the message quotes the value and names the remedy.
+        If nothing can be made of the path, or correct / total is asked for where it is no pass rate.
     """
-    counts = read_counts(path)
-    prompts, smallest, largest = len(counts.prompt_ids), int(counts.total.min()), int(counts.total.max())
+    reading = Reading() if reading is None else reading
+    log = reading.read(path)
+    study, counts = reading.study(log), Counts.of(log)
+    prompts, smallest, largest = log.prompts, int(counts.total.min()), int(counts.total.max())
     responses = f"{smallest}" if smallest == largest else f"{smallest} to {largest}"
-    head = f"{prompts} {plural(prompts, 'prompt')} with {responses} responses each, {counts.rates.mean():.1%} correct"
-    settings: dict[str, Any] = {"kind": "file", "name": str(path)}
-    asked = smooth
+    visits = "" if log.lengths.size == prompts else f" in {log.lengths.size} pools"
+    head = (
+        f"{prompts} {plural(prompts, 'prompt')}{visits} with {responses} responses each, {counts.rates.mean():.1%} "
+        "correct"
+    )
+    # That all pools are of one size is said already.
+    found = () if study.plain and smallest == largest else study.notes
+    drift = () if study.drift is None else (f"{study.drift.text}; the law here is that over all steps",)
+    notes = [head, *counts.notes, *found, *drift]
+    settings: dict[str, Any] = {"kind": "file", "name": str(path)} | reading.given
+    if study.plain:
+        law, said, how = _plain_law(counts, smooth)
+    else:
+        law, said, how = _fitted_law(study, smooth)
+    return Source(law, Path(path).name or str(path), (*notes, *said), counts, log, reading, settings | how)
+
+
+def _fitted_law(study: Study, smooth: bool | None) -> tuple[Law, list[str], dict[str, Any]]:
+    """Return the law of a log that is no plain sample, what is to be said of it, and its settings."""
+    what = "ended by their own rewards" if study.whole else "are a selection of what was drawn"
+    if smooth is False:
+        msg = (
+            f"--no-smooth takes correct/total for pass rates, and these pools {what}, so it would be biased "
+            f"({'; '.join(study.notes)}). Leave --no-smooth out for the fitted law"
+            f"{', or say --holds all if nothing is missing' if not study.whole else ''}"
+        )
+        raise InputError(msg)
+    said = [f"these pools {what}, so correct/total is no pass rate: the law is {study.law.how}"]
+    return study.law.law, said, {"smooth": True, "fitted": study.law.how}
+
+
+def _plain_law(counts: Counts, smooth: bool | None) -> tuple[Law, list[str], dict[str, Any]]:
+    """Return the law of plain pools, what is to be said of it, and its settings."""
+    smallest, largest = int(counts.total.min()), int(counts.total.max())
+    asked, settings = smooth, {}
     smooth = smallest < SMOOTH_BELOW if smooth is None else smooth
-    notes = [head, *counts.notes, *_unknowable(counts)]
+    notes = [*_unknowable(counts)]
     if smooth and largest == 1:
         smooth = False
         notes.append("not smoothed: with one response a prompt the spread of p can't be told from chance")
@@ -289,22 +349,19 @@ def from_file(path: str | Path, *, smooth: bool | None = None) -> Source:
         prior = fit_beta(counts.correct, counts.total)
         why = f", as the smallest total, {smallest}, is below {SMOOTH_BELOW}" if asked is None else ""
         notes.append(
-            f"smoothed{why}: each rate is the posterior mean under a prior fitted by maximum likelihood, {prior} "
-            "(--no-smooth takes correct/total)"
+            f"smoothed{why}: the law is the mixture of the prompts' posteriors under a prior fitted by maximum "
+            f"likelihood, {prior} (--no-smooth takes correct/total)"
         )
         finite = math.isfinite(prior.concentration)
-        if finite and prior.concentration > 0:
-            notes.append("posterior means are spread less than p")
-        elif 0 < prior.mean < 1 and not finite:
+        if 0 < prior.mean < 1 and not finite:
             notes.append("the rates differ no more than by chance, so every prompt gets the same one")
-        law = _law_of(np.clip(prior.posterior_mean(counts.correct, counts.total), 0, 1))
+        law = prior.posterior(counts.correct, counts.total)
         settings["prior"] = {"mean": prior.mean, "concentration": prior.concentration if finite else None}
     else:
         if largest > 1:
-            notes.append("not smoothed: each rate is correct/total (--smooth shrinks them to a fitted prior)")
+            notes.append("not smoothed: each rate is correct/total (--smooth mixes posteriors under a fitted prior)")
         law = _law_of(counts.rates)
-    settings["smooth"] = smooth
-    return Source(law, Path(path).name, tuple(notes), counts, settings)
+    return law, notes, {"smooth": smooth} | settings
 
 
 def _unknowable(counts: Counts) -> Iterator[str]:

@@ -48,7 +48,32 @@ class Options:
     """
 
     make: Callable[..., Any]
-    """Makes the value; each of its parameters is an option."""
+    """Makes the value; each of its parameters is an option, or a group of them again."""
+
+    @property
+    def parameters(self) -> list[inspect.Parameter]:
+        """The options, those of groups within it included."""
+        return [each for _, inner in _members(self.make) for each in inner]
+
+    def value(self, values: dict[str, Any]) -> Any:
+        """Take the options' values out of a dictionary, and return what is made of them."""
+        return self.make(**_made(self.make, values))
+
+
+def _members(function: Callable[..., Any]) -> list[tuple[Options | None, list[inspect.Parameter]]]:
+    """Return each parameter of a function as options: itself, or those of the group that it stands for."""
+    found: list[tuple[Options | None, list[inspect.Parameter]]] = []
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        marks = [mark for mark in getattr(parameter.annotation, "__metadata__", ()) if isinstance(mark, Options)]
+        found.append((marks[0], marks[0].parameters) if marks else (None, [parameter]))
+    return found
+
+
+def _made(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a function, groups made in order; what belongs to groups leaves `values`."""
+    names = inspect.signature(function).parameters
+    pairs = zip(names, _members(function), strict=True)
+    return {name: values.pop(name) if group is None else group.value(values) for name, (group, _) in pairs}
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -64,22 +89,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     Callable
         The function with one parameter an option, all of them by keyword.
     """
-    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
-        marks = [mark for mark in getattr(parameter.annotation, "__metadata__", ()) if isinstance(mark, Options)]
-        if not marks:
-            parameters.append(parameter)
-            continue
-        members = list(inspect.signature(marks[0].make, eval_str=True).parameters.values())
-        groups[parameter.name] = marks[0].make, [member.name for member in members]
-        parameters += members
+    parameters = [each for _, inner in _members(function) for each in inner]
 
     @plain_errors
     def wrapped(**values: Any) -> None:
-        for name, (make, members) in groups.items():
-            values[name] = make(**{member: values.pop(member) for member in members})
-        function(**values)
+        function(**_made(function, values))
 
     wrapped.__name__, wrapped.__doc__, wrapped.__module__ = function.__name__, function.__doc__, function.__module__
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]

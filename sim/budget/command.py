@@ -12,7 +12,7 @@ from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
 from sim.budget.figure import write_figures
 from sim.budget.study import METHODS, BudgetComparison, BudgetSetting, Gains, compare_budgets
-from sim.options import CurveLaw, Scores
+from sim.options import BudgetLaw, Scores
 from sim.statistics import SampleMean
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def budget(
             show_default=False,
         ),
     ] = None,
-    source: CurveLaw,
+    source: BudgetLaw,
     total: Annotated[int, typer.Option(min=1, help="Responses of a step, over all prompts.")] = 4096,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts of a step.")] = 512,
     pool: Annotated[

@@ -405,6 +405,7 @@ def compare_budgets(
         msg = "a likeness can't be used with overlap here, as pairs of prompts are not looked at; leave one of them out"
         raise InputError(msg)
     methods, notes = read_methods(texts, setting, source.law, scoring)
+    source = source.meant_for([policy for method in methods for policy in method.policies])
     if not methods:
         msg = f"nothing to compare: {'; '.join(notes) or 'give at least one method'}"
         raise InputError(msg)

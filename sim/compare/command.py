@@ -42,6 +42,7 @@ def compare(
       python -m sim compare --pass-rates counts.csv --policy mine.toml
       python -m sim compare --rules rules.py --policy grpo --policy my_rule
     """  # noqa: D301 - \b keeps the lines of the examples apart
+    source = source.meant_for(policies)
     run_study(
         output,
         lambda _, advance: compare_policies(

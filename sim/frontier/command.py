@@ -101,6 +101,7 @@ def frontier(
         option = "--per-token" if pool is None else f"--pool {pool}"
         msg = f"{option} says how a probe's scores are to be read; give --probe FILE as well"
         raise InputError(msg)
+    source = source.meant_for(more)
     if spend is not None and save_policy is None:
         msg = f"--spend {spend:g} says what the policy of --save-policy may cost; give a file to write it to as well"
         raise InputError(msg)

@@ -14,13 +14,13 @@ from ada_bandit.programs.folders import make_folder
 from ada_bandit.programs.machine import available_cores
 from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
-from sim.counts import plural
 from sim.learn.figure import write_figures
 from sim.learn.study import Plan, Sweep, measure_scaling, run_sweep
 from sim.learn.task import LengthModel, PromptSet, Task
 from sim.learn.training import TrainingSetting
 from sim.options import SinglePolicies, UnfilteredLaw
 from sim.sources import Source
+from sim.words import plural
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,7 +76,8 @@ def learn(
         str,
         typer.Option(
             metavar="CORRECT,INCORRECT|LOG",
-            help="Mean tokens of a response by outcome; or a log of rollouts, .jsonl with rewards and tokens.",
+            help="Mean tokens of a response by outcome; or a log of rollouts with rewards and tokens, a file, a folder "
+            "or a glob.",
         ),
     ] = "700,1100",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of every policy on every prompt set.")] = 10,
@@ -113,6 +114,7 @@ def learn(
       python -m sim learn --policy rloo --policy bayes --prompt-set hard --model logistic
       python -m sim learn --clip 0.2,0.28 --minibatches 4 --resume
     """  # noqa: D301 - \b keeps the lines of the examples apart
+    source = source.meant_for(policies)
     kinds: Any = {"model": model, "optimizer": optimizer}
     tasks = tuple(
         Task(
@@ -166,9 +168,9 @@ def _pair(option: str, text: str, example: str) -> tuple[float, float]:
 
 
 def _lengths(text: str) -> LengthModel:
-    if text.lower().endswith((".jsonl", ".ndjson")) or Path(text).is_file():
+    if Path(text).exists() or any(mark in text for mark in "*?["):
         return LengthModel.from_log(text)
-    return LengthModel(*_pair("--lengths", text, "700,1100"))
+    return LengthModel(*_pair("--lengths", text, "700,1100, or the path of a log"))
 
 
 def _matched(text: str) -> Literal["auto", "off"] | int:

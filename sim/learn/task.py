@@ -18,8 +18,8 @@ from ada_bandit.errors import InputError, check_count, check_number
 from ada_bandit.laws import Grid, Law, Mixture
 from ada_bandit.uniforms import Stream, fold_seed, uniform
 from sim.learn import kernels
-from sim.logs import RewardLog, read_log
 from sim.montecarlo import draw_pass_rates
+from sim.readers import read_rollouts
 from sim.sources import from_curve, parse_share
 
 __all__ = ["PROMPT_SETS", "ExactMeans", "LengthModel", "PromptSet", "Prompts", "Task"]
@@ -304,21 +304,28 @@ class LengthModel:
 
     @classmethod
     def from_log(cls, path: str | Path, **options: Any) -> LengthModel:
-        """Take the means from a log of rollouts with rewards and tokens (see `sim.logs.read_log`).
+        """Take the means from a log of rollouts with rewards and tokens (see `sim.readers.read_rollouts`).
 
         Raises
         ------
         InputError
             If the log has no tokens, or no response of a class.
         """
-        log = read_log(path)
-        if not isinstance(log, RewardLog) or log.tokens is None:
-            msg = f"{str(path)!r} has no tokens by response; it needs lines with rewards and tokens beside them"
+        log = read_rollouts(path)
+        if log.rewards is None or log.right is None or log.tokens is None:
+            msg = (
+                f"{str(path)!r} has no tokens by response ({log.notes[0]}); it needs lines with rewards and tokens "
+                "beside them, or give both means yourself: --lengths 700,1100"
+            )
             raise InputError(msg)
-        classes = {"correct": log.rewards > 0.5, "incorrect": log.rewards <= 0.5}
+        known = ~np.isnan(log.rewards) & ~np.isnan(log.tokens)
+        classes = {"correct": log.right & known, "incorrect": ~log.right & known}
         for name, mine in classes.items():
             if not mine.any():
-                msg = f"{str(path)!r} has no {name} response; give both means yourself"
+                msg = (
+                    f"{str(path)!r} has no {name} response of known length; give both means yourself: --lengths "
+                    "700,1100"
+                )
                 raise InputError(msg)
         correct, incorrect = (float(log.tokens[mine].mean()) for mine in classes.values())
         return cls(correct, incorrect, **options)

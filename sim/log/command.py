@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ada_bandit.errors import InputError
-from ada_bandit.policy import Policy
 from ada_bandit.programs.console import Advance, new_table
 from ada_bandit.programs.folders import write_text
-from ada_bandit.programs.options import Options, Output, command, output_options
+from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
-from ada_bandit.specs import read_policy
 from sim.log.figure import write_figures
 from sim.log.study import SIZES, LogReport, of_log, of_scalars
-from sim.readers import ReadOptions, Selection, read_rollouts
+from sim.options import LogReading
 from sim.stopped.pools import Interval
 from sim.stopped.scalars import law_of_scalars, parse_scalars
-from sim.stopped.study import Study
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,35 +27,8 @@ __all__ = ["log"]
 
 _READING, _STUDYING = 70, 30
 """Parts of the progress bar."""
-
-
-def _options(
-    prompt: Annotated[str | None, typer.Option(metavar="COLUMN", help="Prompt ids, or prompts.")] = None,
-    reward: Annotated[str | None, typer.Option(metavar="COLUMN", help="Rewards; several are joined by +.")] = None,
-    correct: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Correctness, or the number or share of correct responses.")
-    ] = None,
-    total: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Number of responses, or the number itself.")
-    ] = None,
-    step: Annotated[str | None, typer.Option(metavar="COLUMN", help="Training steps.")] = None,
-    tokens: Annotated[str | None, typer.Option(metavar="COLUMN", help="Lengths of responses in tokens.")] = None,
-    threshold: Annotated[float | None, typer.Option(metavar="REWARD", help="Rewards above it are correct.")] = None,
-    where: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Take these rows alone; repeatable.")
-    ] = None,
-    rows_per_prompt: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Rows of a prompt, in a file whose rows stand in unnamed groups."),
-    ] = None,
-    add_repeated: Annotated[
-        bool, typer.Option("--add-repeated", help="Add up counts that stand on several rows of one prompt.")
-    ] = False,
-) -> ReadOptions:
-    conditions = tuple(where or ())
-    return ReadOptions(
-        prompt, reward, correct, total, step, tokens, threshold, conditions, rows_per_prompt, add_repeated
-    )
+_RESAMPLES = 400
+"""Resamples of the prompts behind every interval."""
 
 
 @command
@@ -73,23 +43,7 @@ def log(
         ),
     ] = None,
     *,
-    options: Annotated[ReadOptions, Options(_options)],
-    stopped_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PRESET_OR_TOML",
-            help="The policy that sampled the log; unless given, it is inferred from the pools.",
-            show_default=False,
-        ),
-    ] = None,
-    holds: Annotated[
-        Selection | None,
-        typer.Option(
-            help="Which of the drawn responses the log holds: all of them, rows that were trained on, groups with "
-            "signal alone, or rows kept of larger pools; recognised, so far as can be, unless given.",
-            show_default=False,
-        ),
-    ] = None,
+    reading: LogReading,
     scalars: Annotated[
         str | None,
         typer.Option(
@@ -126,15 +80,15 @@ def log(
         msg = f"give the path of a log, or the scalars of a run as --scalars mean=0.41,zero_std=0.55,n=8; {both}"
         raise InputError(msg)
     sizes = tuple(group_sizes or SIZES)
-    rule = None if stopped_by is None else _rule(stopped_by)
 
     def compute(folder: Path, advance: Advance) -> LogReport:
         if path is None:
             text = str(scalars)
             return of_scalars(text, law_of_scalars(parse_scalars(text), seed=seed), sizes)
-        read = read_rollouts(path, options, _part(advance, _READING))
+        read = reading.read(path, _part(advance, _READING))
         advance(0, "estimating")
-        report = of_log(read, Study.of(read, rule, selection=holds, seed=seed), sizes, _part(advance, _STUDYING))
+        study = reading.study(read, replicates=_RESAMPLES, seed=seed)
+        report = of_log(read, study, sizes, _part(advance, _STUDYING))
         if report.rollouts is not None:
             write_text(folder / "rollouts.jsonl", report.rollouts)
         return report
@@ -142,14 +96,6 @@ def log(
     run_study(
         output, compute, partial(_report, output.folder), write_figures, doing="reading", total=_READING + _STUDYING
     )
-
-
-def _rule(spec: str) -> Policy:
-    policy = read_policy(spec)
-    if not isinstance(policy, Policy):
-        msg = f"--stopped-by takes one policy, and {spec!r} is a blend; give the part that sampled this log"
-        raise InputError(msg)
-    return policy
 
 
 def _part(advance: Advance, size: int) -> Callable[[float], None]:

@@ -104,11 +104,8 @@ def _record(each: StepSummary) -> dict[str, Any]:
 
 def _lines(log: RolloutLog) -> Iterator[dict[str, Any]]:
     """Give the pools with a scored response."""
-    visits = np.bincount(log.prompt, minlength=log.prompts)
     for at in np.flatnonzero(log.scored > 0).tolist():
-        key = log.keys[log.prompt[at]]
-        if visits[log.prompt[at]] > 1:
-            key = f"{key}@{at if log.step is None else log.step[at]}"
+        key = log.names[at]
         part = slice(int(log.starts[at]), int(log.starts[at] + log.lengths[at]))
         if log.rewards is None or log.right is None:
             line: dict[str, Any] = {"prompt_id": key, "correct": int(log.correct[at]), "total": int(log.scored[at])}

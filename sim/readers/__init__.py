@@ -2,7 +2,7 @@
 
 from sim.readers.formats import Selection
 from sim.readers.log import RolloutLog
-from sim.readers.options import ReadOptions
+from sim.readers.options import ReadOptions, option_of
 from sim.readers.reading import read_rollouts
 
-__all__ = ["ReadOptions", "RolloutLog", "Selection", "read_rollouts"]
+__all__ = ["ReadOptions", "RolloutLog", "Selection", "option_of", "read_rollouts"]

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ada_bandit.errors import InputError
-from sim.counts import plural
 from sim.readers.streams import LONGEST_LINE, Block, TextStream, bare_suffix, named, read_whole, shown
 from sim.readers.values import Column, Place, follow, is_list, parse_json
+from sim.words import plural
 
 if TYPE_CHECKING:
     import polars as pl

@@ -417,7 +417,7 @@ class Collector:
                 msg = (
                     f"{shown(str(self.roles.correct))} holds rates such as {shown(column[at])}, but nothing says of "
                     f"how many "
-                    f"responses {place(at)}. Name the column, or give the number: --total 16"
+                    f"responses {place(at)}. Name the column, or give the number: --total-column 16"
                 )
                 raise InputError(msg)
             total = np.where(np.isnan(said), self._totals(batch, self.roles.total), said)

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Any
 
 from ada_bandit.errors import InputError
-from sim.readers.options import ReadOptions
+from sim.readers.options import ReadOptions, option_of
 from sim.readers.streams import shown
-from sim.readers.values import as_list, follow, number, share
+from sim.readers.values import as_list, follow, is_missing, number, share
 
 __all__ = ["SPLITTING", "Kind", "Roles", "guess", "two_steps"]
 
@@ -220,7 +220,7 @@ def _check_named(rows: Sequence[dict[str, Any]], options: ReadOptions, where: st
                 columns = ", ".join(
                     shown(name) for name in list(dict.fromkeys(name for row in rows for name in row))[:12]
                 )
-                msg = f"{where} has no column {shown(path.strip())} (--{role}); its columns are {columns}"
+                msg = f"{where} has no column {shown(path.strip())} ({option_of(role)}); its columns are {columns}"
                 raise InputError(msg)
 
 
@@ -287,7 +287,7 @@ def _what(
                 msg = (
                     f"{shown(correct)} holds {'counts' if whole(values) else 'rates'} such as {example:g}, but no "
                     f"column says "
-                    "of how many responses. Name it, or give the number: --total 16"
+                    "of how many responses. Name it, or give the number: --total-column 16"
                 )
                 raise InputError(msg)
             return None
@@ -425,7 +425,17 @@ def _nothing(rows: Sequence[dict[str, Any]], names: dict[str, str], where: str) 
         (names[name] for name in _PROMPT if name in names), list(names.values())[-1] if names else "prompt_id"
     )
     first = next((name for name in candidates[::-1] if name != example), "COLUMN")
+    empty = [
+        name for low, name in names.items()
+        if low in {*_REWARD, *_COUNT, *_TOTAL} and not any(as_list(value) for value in _values(rows, name))
+        and not any(number(value) is not None and not is_missing(number(value)) for value in _values(rows, name))
+    ]  # fmt: skip
     start = shown({name: rows[0][name] for name in list(rows[0])[:6]}, 160) if rows else ""
+    if empty:
+        return (
+            f"{where} has no value to use in {', '.join(map(shown, empty))}; its first row begins {start}. Fill it in "
+            f"or remove the row, or name another column, for example: --prompt {example} --reward COLUMN"
+        )
     return (
         f"{where} has no rewards, counts or rates that can be told: its columns are {columns}, its first row begins "
         f"{start}. Name the columns, for example: --prompt {example} --reward {first}"

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 from ada_bandit.errors import InputError
-from sim.counts import plural
 from sim.readers.streams import bare_suffix, shown
+from sim.words import plural
 
 __all__ = ["find"]
 

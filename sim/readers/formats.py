@@ -17,7 +17,7 @@ from typing import Any
 from ada_bandit.errors import InputError
 from sim.readers.columns import Kind, Roles
 from sim.readers.streams import named, shown
-from sim.readers.values import as_list, follow, is_list, is_missing, number
+from sim.readers.values import as_list, follow, is_list, is_missing, number, objects
 
 __all__ = ["FLAT", "FORMATS", "Format", "Selection", "recognise", "step_of"]
 
@@ -196,7 +196,7 @@ def _prime(row: Row, path: Path) -> Iterator[Row]:
     key = next((value for value in named if value is not None and value != ""), None)
     key = task.get("data") if key is None else key
     key = follow(row, "group.id") if key is None else key
-    traces = [trace for trace in row.get("traces") or [] if isinstance(trace, dict)]
+    traces = objects(row.get("traces"))
     rewards = [_weighted(trace.get("rewards")) for trace in traces]
     scored = [reward for reward in rewards if reward is not None]
     failed = row.get("ok") is False or bool(row.get("errors")) or any(trace.get("errors") for trace in traces)
@@ -266,7 +266,7 @@ def _nemo(row: Row, path: Path) -> Iterator[Row]:
 
 def _tinker(row: Row, _path: Path) -> Iterator[Row]:
     if str(row.get("split") or "train").startswith("train"):
-        steps = [step for step in row.get("steps") or [] if isinstance(step, dict)]
+        steps = objects(row.get("steps"))
         lengths = [number(step.get("ac_len")) for step in steps]
         known = bool(lengths) and all(length is not None and not is_missing(length) for length in lengths)
         step = row.get("iteration")
@@ -300,7 +300,7 @@ def _areal(row: Row, path: Path) -> Iterator[Row]:
     total, before = number(row.get("seqlen")), number(row.get("prompt_len"))
     folder = path.parent.name
     yield {
-        "prompt": row.get("task_id") if prompt in {None, ""} else prompt,
+        "prompt": row.get("task_id") if prompt is None or prompt == "" else prompt,
         "reward": row.get("reward"),
         "step": int(folder) if folder.isdigit() else row.get("head_version"),
         "tokens": None if total is None or before is None else total - before,
@@ -332,7 +332,7 @@ def _art(row: Row, path: Path) -> Iterator[Row]:
 
 
 def _rllm(row: Row, path: Path) -> Iterator[Row]:
-    trajectories = [part for part in row.get("trajectories") or [] if isinstance(part, dict)]
+    trajectories = objects(row.get("trajectories"))
     rewards = [number(part.get("reward")) for part in trajectories]
     scored = [reward for reward in rewards if reward is not None and not is_missing(reward)]
     step = row.get("training_step")
@@ -376,7 +376,10 @@ def _inspect(row: Row, _path: Path) -> Iterator[Row]:
         value = follow(next(iter(scores.values())), "value") if scores else None
         if isinstance(value, dict):
             value = next(iter(value.values()), None)
-        usage = [number(part.get("output_tokens")) for part in (sample.get("model_usage") or {}).values()]
+        models = sample.get("model_usage")
+        usage = [
+            number(follow(part, "output_tokens")) for part in (models.values() if isinstance(models, dict) else ())
+        ]
         yield {
             "prompt": sample.get("id"),
             "reward": _LETTERS.get(value, value) if isinstance(value, str) else value,
@@ -410,7 +413,7 @@ def _lm_eval(row: Row, path: Path) -> Iterator[Row]:
 
 
 def _slime(row: Row, _path: Path) -> Iterator[Row]:
-    for sample in row.get("samples") or []:
+    for sample in objects(row.get("samples")):
         reward = sample.get("reward")
         status = str(sample.get("status") or "").lower()
         if isinstance(reward, dict):

@@ -10,9 +10,9 @@ import numpy as np
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
-from sim.counts import plural
 from sim.readers.formats import Selection
 from sim.readers.threshold import Threshold
+from sim.words import plural
 
 __all__ = ["RolloutLog"]
 
@@ -128,6 +128,14 @@ class RolloutLog:
             "notes": list(self.notes),
         }
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """`[pool]` The prompt's key; with the step behind it, ``key@step``, for a prompt of several pools."""
+        visits = np.bincount(self.prompt, minlength=self.prompts)
+        steps = np.arange(self.prompt.size) if self.step is None else self.step
+        pairs = zip(self.prompt.tolist(), steps.tolist(), strict=True)
+        return tuple(self.keys[key] if visits[key] == 1 else f"{self.keys[key]}@{step}" for key, step in pairs)
+
     def pools(self) -> Iterator[tuple[str, int | None, FloatArray | None]]:
         """Give key, step and rewards of every pool."""
         for at in range(self.lengths.size):
@@ -150,17 +158,19 @@ class RolloutLog:
         InputError
             If a reward of the log is correct for one and not for the other.
         """
-        if self.rewards is None or self.right is None or self.threshold is None:
-            return
-        known = ~np.isnan(self.rewards)
-        other = (self.rewards > threshold) != self.right
-        if (other & known).any():
-            at = int(np.argmax(other & known))
-            number = int((other & known).sum())
+        differing = self.differing(threshold)
+        number = int(np.count_nonzero(differing))
+        if number and self.rewards is not None and self.threshold is not None:
+            reward = self.rewards[np.argmax(differing)]
             msg = (
                 f"{whose} takes a reward above {threshold:g} for correct, and the log was read otherwise "
                 f"({self.threshold.reason}): they differ on {number} {plural(number, 'response')}, such as one with "
-                f"reward "
-                f"{self.rewards[at]:g}. Give one threshold for both: --threshold {threshold:g}"
+                f"reward {reward:g}. Give one threshold for both: --threshold {threshold:g}"
             )
             raise InputError(msg)
+
+    def differing(self, threshold: float) -> BoolArray:
+        """Return the responses that a threshold classes otherwise than the log, ``[response]``; none for counts."""
+        if self.rewards is None or self.right is None:
+            return np.zeros(0, dtype=np.bool_)
+        return np.asarray(((self.rewards > threshold) != self.right) & ~np.isnan(self.rewards))

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from ada_bandit.errors import InputError, check_count, check_number
 
-__all__ = ["ReadOptions"]
+__all__ = ["ReadOptions", "option_of"]
+
+
+def option_of(role: str) -> str:
+    """Return the option of the command line by the name of what it says; it is the same with every command."""
+    return "--total-column" if role == "total" else f"--{role.replace('_', '-')}"
 
 
 @dataclass(frozen=True)

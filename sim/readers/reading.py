@@ -14,7 +14,6 @@ import numpy as np
 
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.errors import InputError
-from sim.counts import plural
 from sim.readers.archives import eval_archive, torch_file
 from sim.readers.batches import Batch, Table, open_table, plain_kind
 from sim.readers.collect import Collector, joined
@@ -22,10 +21,11 @@ from sim.readers.columns import Kind, Roles, guess, two_steps
 from sim.readers.files import find
 from sim.readers.formats import FLAT, FORMATS, Format, Selection, recognise, step_of
 from sim.readers.log import RolloutLog
-from sim.readers.options import ReadOptions
+from sim.readers.options import ReadOptions, option_of
 from sim.readers.streams import bare_suffix, named, shown
 from sim.readers.threshold import Threshold, choose
 from sim.readers.values import follow, key_text, number
+from sim.words import plural
 
 __all__ = ["read_rollouts"]
 
@@ -142,6 +142,7 @@ class _Plan:
         name = max(known, key=lambda each: forms[each]) if known else ""
         tables = [table for form, table in found if (form.name if form else "") == name]
         form = next((each for each in FORMATS if each.name == name), None)
+        tables = _fullest(tables, options) if form is None else tables
         table = tables[0]
         where = named(table.path)
         head = _where([row for each in tables[:3] for row in each.head], options, where)
@@ -150,7 +151,7 @@ class _Plan:
             roles = guess(head, options, where, comma=comma)
             told = f"read as {table.kind}, {roles.kind}: {roles.described()}"
             ways = " ".join(
-                f"--{role}"
+                option_of(role)
                 for role in roles.guessed
                 if role in {"prompt", "reward", "correct", "total", "step", "tokens"}
             )
@@ -182,7 +183,7 @@ class _Plan:
                 msg = (
                     f"{where} is a dump of NeMo-RL without token_ids and token_loss_mask, so which rows share a "
                     f"prompt isn't "
-                    "told. Give the responses per prompt: --group-size 16"
+                    "told. Give the responses per prompt: --rows-per-prompt 16"
                 )
                 raise InputError(msg)
         return cls(form, roles, options, table.kind, head, files)
@@ -269,7 +270,11 @@ class _Plan:
                 else sum(part for part in known if part is not None)
             )
         if options.group_size is not None and flat.get("prompt") is None and "idx" in flat:
-            flat["prompt"] = f"{flat.get('step')}/{int(number(flat['idx']) or 0) // options.group_size}"
+            at = number(flat["idx"])
+            if at is None or not math.isfinite(at):
+                msg = f"idx must be the number of the row; got {shown(flat['idx'])} {place}"
+                raise InputError(msg)
+            flat["prompt"] = f"{flat.get('step')}/{int(at) // options.group_size}"
 
 
 def _open(file: Path) -> Table:
@@ -283,6 +288,22 @@ def _open(file: Path) -> Table:
 
 def _format(table: Table) -> Format | None:
     return recognise(table.head[0]) if table.head else None
+
+
+def _fullest(tables: Sequence[Table], options: ReadOptions) -> list[Table]:
+    """Return, of tables of several shapes, those that say most: responses before counts, then the more numerous."""
+    shapes: dict[tuple[str, ...], list[Table]] = {}
+    for table in tables:
+        shapes.setdefault((table.kind, *sorted(table.head[0] if table.head else ())), []).append(table)
+
+    def says(alike: list[Table]) -> tuple[int, int]:
+        try:
+            kind = guess(alike[0].head, options, named(alike[0].path)).kind
+        except InputError:
+            return 0, len(alike)
+        return 1 + (kind in {Kind.response, Kind.rewards}), len(alike)
+
+    return max(shapes.values(), key=says)
 
 
 def _quiet(form: Format, head: Sequence[dict[str, Any]]) -> Roles:

@@ -28,6 +28,7 @@ __all__ = [
     "key_text",
     "number",
     "numbers",
+    "objects",
     "parse_json",
     "share",
     "truths",
@@ -92,7 +93,7 @@ def follow(value: Any, path: str) -> Any:
     >>> follow({"a.b": 3, "a": {"b": 4}}, "a.b")
     3
     """
-    if isinstance(value, dict):
+    if isinstance(value, dict) and path:
         if path in value:
             return value[path]
         head, _, rest = path.partition(".")
@@ -104,7 +105,7 @@ def follow(value: Any, path: str) -> Any:
                     return follow(value[path[:at]], path[at + 1 :])
             return None
         inner = value[bare]
-        if isinstance(inner, str) and inner[:1] in "{[":
+        if isinstance(inner, str) and inner[:1] in {"{", "["}:
             inner = as_list(inner) if inner[0] == "[" else _object(inner)
         if bare != head:
             return [follow(member, rest) if rest else member for member in inner] if is_list(inner) else None
@@ -122,6 +123,11 @@ def _object(text: str) -> Any:
 def is_list(value: Any) -> bool:
     """Whether a value is a list, also one that polars made."""
     return isinstance(value, (list, tuple, np.ndarray))
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects that a list holds; none where it is no list."""
+    return [member for member in value if isinstance(member, dict)] if is_list(value) else []
 
 
 def is_missing(value: Any) -> bool:

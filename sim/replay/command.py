@@ -13,8 +13,10 @@ from ada_bandit.errors import InputError
 from ada_bandit.programs.console import escape, new_table
 from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
-from sim.logs import Log, Order, read_log
-from sim.options import ROLLOUTS, SinglePolicies
+from sim.logs import Order, to_replay
+from sim.options import ROLLOUTS, LogReading, SinglePolicies
+from sim.readers import RolloutLog
+from sim.reading import Reading, agree
 from sim.replay.figure import write_figures
 from sim.replay.study import ORDERS, Replay, Span, replay_log
 from sim.sources import built_in_rollouts
@@ -27,12 +29,12 @@ __all__ = ["replay"]
 
 @command
 def replay(
-    file: Annotated[
-        Path | None,
+    path: Annotated[
+        str | None,
         typer.Argument(
-            metavar="FILE",
-            help="Logged rollouts: .jsonl with prompt_id, rewards in logged order and, where known, tokens; or counts: "
-            ".csv or .parquet with prompt_id, correct, total and, where known, mean_response_tokens.",
+            metavar="PATH",
+            help="Logged rollouts, a file, a folder or a glob: dumps of training frameworks, or tables of responses or "
+            "of counts. What was recognised and guessed is told.",
             show_default=False,
         ),
     ] = None,
@@ -62,14 +64,7 @@ def replay(
         int | None,
         typer.Option(min=1, help="Random orders to replay; 20 by default.", show_default=False),
     ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            metavar="REWARD",
-            help="A response is correct when its reward exceeds this; the policy's own threshold by default.",
-            show_default=False,
-        ),
-    ] = None,
+    reading: LogReading,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the orders and of the groups.")] = 0,
     output: Annotated[Output, output_options("replay", " and the figure", "out/replay")],
 ) -> None:
@@ -84,7 +79,9 @@ def replay(
       python -m sim replay counts.csv --bootstrap
     """  # noqa: D301 - \b keeps the lines of the examples apart
     order = _order(shuffle=shuffle, bootstrap=bootstrap)
-    label, log = _read(file, source_name)
+    label, read = _read(path, source_name, reading)
+    log = to_replay(read)
+    log = replace(log, notes=(*log.notes, *agree(read, policies, reading)))
     passes = repeats or ORDERS if order or not log.ordered else 1
     run_study(
         output,
@@ -95,7 +92,8 @@ def replay(
             order=order,
             repeats=repeats,
             seed=seed,
-            threshold=threshold,
+            threshold=reading.options.threshold,
+            study=reading.study(read),
             progress=advance,
         ),
         _report,
@@ -110,19 +108,19 @@ def _report(result: Replay) -> Report:
     return Report("Log", result.label, _tables(result), notes)
 
 
-def _read(file: Path | None, source_name: str | None) -> tuple[str, Log]:
-    """Return the label and the log of a file or of built-in rollouts."""
-    if file is not None and source_name is not None:
-        msg = f"the file {str(file)!r} and --source {source_name!r} exclude each other; give one of them"
+def _read(path: str | None, source_name: str | None, reading: Reading) -> tuple[str, RolloutLog]:
+    """Return the label and the log of a path or of built-in rollouts."""
+    if path is not None and source_name is not None:
+        msg = f"the log {path!r} and --source {source_name!r} exclude each other; give one of them"
         raise InputError(msg)
     if source_name is not None:
-        path, origin = built_in_rollouts(source_name)
-        log = read_log(path)
-        return source_name, replace(log, notes=(origin, *log.notes))
-    if file is None:
-        msg = f"nothing to replay: give a FILE of logged rollouts, or --source {ROLLOUTS}"
+        built_in = built_in_rollouts(source_name)
+        log = reading.read(built_in.path)
+        return source_name, replace(log, notes=(built_in.origin, *log.notes))
+    if path is None:
+        msg = f"nothing to replay: give the PATH of logged rollouts, or --source {ROLLOUTS}"
         raise InputError(msg)
-    return file.name, read_log(file)
+    return Path(path).name or path, reading.read(path)
 
 
 def _order(*, shuffle: bool, bootstrap: bool) -> Order | None:

@@ -8,7 +8,7 @@ the best and the worst of what the missing responses, taken as scored, could sti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,10 @@ from ada_bandit.programs.records import to_csv
 from ada_bandit.tables import Tables
 from ada_bandit.uniforms import fold_seed
 from sim.censored import Ahead, Censored, Ends, fill_in
-from sim.counts import plural
 from sim.labels import distinct_labels, first_grpo
 from sim.logs import CountLog, Layout, Log, Order, RewardLog
+from sim.stopped import Study
+from sim.words import plural
 
 __all__ = ["ORDERS", "Replay", "ReplayedPolicy", "Span", "plain_signal", "replay_log"]
 
@@ -81,13 +82,16 @@ class ReplayedPolicy:
     short_of_negatives: Span
     """Share of prompts that exit unresolved for want of negatives."""
     plain_no_signal: float | None
-    """Share of prompts that n responses drawn from their log would leave without signal, exact."""
+    """Share of prompts that n plain responses would leave without signal: exact for n drawn from a plain log,
+    an estimate for one that is stopped or a selection."""
+    plain_how: str
+    """What that rests on; empty where it is exact."""
     plain_unknown: int
     """Prompts with fewer than n scored responses, which are left out of it."""
     pass_rate: Span | None
     """Pass rate of the prompts, estimated without bias at exit or end of log; None where there is no estimate."""
     log_pass_rate: float
-    """Mean of correct / scored responses over the prompts of the log."""
+    """Mean of correct / scored responses over the prompts of a plain log; of another one, the estimate of `Study`."""
     unscored: float
     """Responses without a score that the policy would have paid for, in all."""
     censored: float
@@ -174,6 +178,7 @@ def replay_log(
     repeats: int | None = None,
     seed: int = 0,
     threshold: float | None = None,
+    study: Study | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Replay:
     """Replay policies on a log.
@@ -196,7 +201,9 @@ def replay_log(
     seed
         Seed of the orders and of the groups.
     threshold
-        The reward that a correct response exceeds, in place of the policies' own.
+        The reward that a correct response exceeds, in place of the log's classes and the policies' own.
+    study
+        How the log came about; taken for a plain one unless given.
     progress
         Called with the number of prompts just replayed.
 
@@ -215,6 +222,8 @@ def replay_log(
         if isinstance(log, CountLog):
             msg = f"a threshold of {threshold:g} is for rewards, and the log holds counts; leave it out"
             raise InputError(msg)
+        log = replace(log, right=None)
+    study = None if study is None or study.plain else study
     policies = distinct_labels(policies)
     baseline = first_grpo(policies)
     size = _PLAIN if baseline is None else policies[baseline].n
@@ -222,7 +231,7 @@ def replay_log(
     if baseline is not None:
         reference = f"{policies[baseline].label} ({reference})"
     limits = [log.threshold(policy.threshold if threshold is None else threshold) for policy in policies]
-    totals = [_Total(policy, log, limit, size) for policy, limit in zip(policies, limits, strict=True)]
+    totals = [_Total(policy, log, limit, size, study) for policy, limit in zip(policies, limits, strict=True)]
     width = max(size, *(policy.tables.max_samples for policy in policies))
     for repeat in range(repeats):
         key = fold_seed(seed, repeat)
@@ -232,8 +241,8 @@ def replay_log(
             if progress is not None:
                 progress(len(log.prompt_ids))
     rows = tuple(total.row(order) for total in totals)
-    notes = (*_head(log, order, repeats, threshold), *_findings(order, rows, policies))
-    if order is Order.logged and isinstance(log, RewardLog):
+    notes = (*_head(log, order, repeats, threshold), *_came_about(study, order), *_findings(order, rows, policies))
+    if order is Order.logged and isinstance(log, RewardLog) and study is None:
         notes += _clumped(log, totals[0].threshold)
     prompts = tuple(total.per_prompt() for total in totals)
     correct, scored = log.counts(totals[0].threshold)
@@ -278,7 +287,7 @@ def _replay_once(policy: Policy, layout: Layout, threshold: float, seed: int, ah
     place from `ahead`.
     """
     tables, prompts = policy.tables, layout.available.size
-    correct = np.asarray(layout.rewards > threshold)
+    correct = layout.correct(threshold)
     allocator = Allocator(policy, prompts, seed)
     used, rounds, asked, everything = np.zeros((4, prompts), dtype=np.int64)
     censored = np.zeros(prompts, dtype=np.bool_)
@@ -339,8 +348,8 @@ def _estimate(
 class _Total:
     """The passes of one policy, added up."""
 
-    def __init__(self, policy: Policy, log: Log, threshold: float, plain: int) -> None:
-        self.policy, self.log, self.threshold, self.plain = policy, log, threshold, plain
+    def __init__(self, policy: Policy, log: Log, threshold: float, plain: int, study: Study | None) -> None:
+        self.policy, self.log, self.threshold, self.plain, self.study = policy, log, threshold, plain, study
         self.ahead = Ahead(policy.tables)
         self.means: list[dict[str, tuple[float, float]]] = []
         self.censored = np.zeros(len(log.prompt_ids), dtype=np.int64)
@@ -387,20 +396,31 @@ class _Total:
     def row(self, order: Order) -> ReplayedPolicy:
         """Return the means over the passes."""
         passes = len(self.means)
-        correct, total = self.log.counts(self.threshold)
-        signal = plain_signal(correct, total, self.policy.n, replace=order is Order.bootstrap)
-        known, scored = ~np.isnan(signal), total > 0
+        no_signal, how, unknown, pass_rate = self._plain(order)
         return ReplayedPolicy(
             policy=self.policy.label,
             group_size=self.policy.n,
-            plain_no_signal=float(1 - signal[known].mean()) if known.any() else None,
-            plain_unknown=int((~known).sum()),
-            log_pass_rate=float((correct[scored] / total[scored]).mean()),
+            plain_no_signal=no_signal,
+            plain_how=how,
+            plain_unknown=unknown,
+            log_pass_rate=pass_rate,
             unscored=self.unscored / passes,
             censored=float(self.censored.sum() / passes),
             censored_prompts={self.log.prompt_ids[i]: int(self.censored[i]) for i in np.nonzero(self.censored)[0]},
             **{name: self._span(name) for name in _SPANS},
         )
+
+    def _plain(self, order: Order) -> tuple[float | None, str, int, float]:
+        """Return what n plain responses leave without signal, why, prompts without answer, and the mean pass rate."""
+        if self.study is not None and self.policy.n > 1:
+            # Parts of a stopped pool are no plain responses.
+            found = self.study.plain_signal(self.policy.n)
+            return 1 - found.value, found.how, 0, self.study.pass_rate.value
+        correct, total = self.log.counts(self.threshold)
+        signal = plain_signal(correct, total, self.policy.n, replace=order is Order.bootstrap)
+        known, scored = ~np.isnan(signal), total > 0
+        no_signal = float(1 - signal[known].mean()) if known.any() else None
+        return no_signal, "", int((~known).sum()), float((correct[scored] / total[scored]).mean())
 
     def _span(self, name: str) -> Any:
         """Return a span, None where a pass lacks the quantity."""
@@ -467,6 +487,30 @@ def _head(log: Log, order: Order, repeats: int, threshold: float | None) -> Iter
         )
 
 
+def _came_about(study: Study | None, order: Order) -> Iterator[str]:
+    """Say what a replay of a log means that is no plain sample."""
+    if study is None:
+        return
+    yield from study.notes
+    if not study.whole:
+        yield (
+            "the log is a selection of what was drawn, so no policy would have met it: this replay says what the rows "
+            "at hand would do, and nothing of the prompts (python -m sim compare takes the law behind them)"
+        )
+    elif order is Order.logged:
+        yield (
+            "these pools ended by their own rewards, and a replay can only draw what the log holds: the first "
+            "responses in logged order are plain draws, and where a policy would go on beyond a pool's end "
+            "the prompt is censored"
+        )
+    else:
+        how = "with replacement" if order is Order.bootstrap else "in a random order"
+        yield (
+            f"these pools ended by their own rewards, so responses drawn {how} are no plain ones, and what is replayed "
+            "is biased; the logged order is plain, and python -m sim compare takes the law behind the pools"
+        )
+
+
 def _findings(order: Order, rows: Sequence[ReplayedPolicy], policies: Sequence[Policy]) -> Iterator[str]:
     """Say what was censored, and what plain sampling would have left."""
     if any(row.censored for row in rows):
@@ -487,6 +531,10 @@ def _findings(order: Order, rows: Sequence[ReplayedPolicy], policies: Sequence[P
     for n in dict.fromkeys(row.group_size for row in rows):
         row = next(row for row in rows if row.group_size == n)
         if row.plain_no_signal is not None:
+            if row.plain_how:
+                share = f"{row.plain_no_signal:.1%} of the prompts without signal"
+                yield f"{n} plain responses would leave {share} ({row.plain_how})"
+                continue
             short = f"; {row.plain_unknown} prompts with fewer are left out" if row.plain_unknown else ""
             how = "drawn with replacement from" if order is Order.bootstrap else "of"
             yield (
@@ -501,7 +549,7 @@ def _clumped(log: RewardLog, threshold: float) -> tuple[str, ...]:
     Given its counts, a prompt in random order changes class between neighbours 2 k (t - k) / t
     times on average, with a known variance (the runs test of Wald and Wolfowitz 1940).
     """
-    correct = (log.rewards > threshold)[~np.isnan(log.rewards)]
+    correct = log.correct(threshold)[~np.isnan(log.rewards)]
     pos, total = (count.astype(np.float64) for count in log.counts(threshold))
     prompt = np.repeat(np.arange(total.size), total.astype(np.int64))
     seen = int(((correct[1:] != correct[:-1]) & (prompt[1:] == prompt[:-1])).sum())

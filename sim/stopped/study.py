@@ -14,6 +14,7 @@ from ada_bandit.lattice import one_class_chance, prefix_probability
 from ada_bandit.policy import Policy
 from sim.readers import RolloutLog, Selection
 from sim.stopped.laws import LawFit, fit_grid
+from sim.stopped.one_class import mean_bound, signal_bound
 from sim.stopped.pools import Interval, Pools, Resampling
 from sim.stopped.selected import fit_kept, fit_with_signal, lacks_no_signal
 from sim.stopped.stopping import Stopping, StoppingKind, infer_stopping
@@ -123,12 +124,13 @@ class Study:
             If the stated policy can't have left these pools, or no pool has a score.
         """
         pools = log if isinstance(log, Pools) else Pools.of(log)
+        stated = selection is not None
         if selection is None:
             selection = Selection.all if isinstance(log, Pools) else log.selection
         notes = []
         if pools.left_out:
             notes.append(f"{pools.left_out} pools without a scored response are left out")
-        if selection in {Selection.trained, Selection.all}:
+        if selection in {Selection.trained, Selection.all} and not stated:
             lacking, why = lacks_no_signal(pools)
             if lacking:
                 selection = Selection.signal
@@ -171,8 +173,19 @@ class Study:
         return self.stopping.kind is not StoppingKind.plain
 
     @property
-    def _whole(self) -> bool:
+    def whole(self) -> bool:
+        """Whether no response or group is known to be missing because of its rewards."""
         return self.selection in {Selection.all, Selection.trained}
+
+    @property
+    def plain(self) -> bool:
+        """Whether correct / scored of a pool is a pass rate without bias."""
+        return self.whole and not self.stopped
+
+    @property
+    def _one_class(self) -> bool:
+        """Whether every response is of one class, so that resamples are all alike."""
+        return self.whole and not (self.pools.pos.any() and self.pools.neg.any())
 
     def plain_signal(self, n: int) -> Interval:
         """Return the share of prompts of which n plain responses would hold both classes.
@@ -180,18 +193,22 @@ class Study:
         From plain pools, by their counts. From stopped ones by the rule's unbiased estimate, by the first
         responses of the logged order, or by the fitted law; never by subsets of a stopped pool.
         """
+        if self._one_class:
+            return signal_bound(self.pools, n)
         values, how = self._signal_values(n)
         return self.law.signal(n) if values is None else self.resampling.mean(values, how)
 
     @property
     def pass_rate(self) -> Interval:
         """The mean pass rate over prompts."""
+        if self._one_class:
+            return mean_bound(self.pools)
         values, how = self._rates()
         return self.law.mean if values is None else self.resampling.mean(values, how)
 
     def _signal_values(self, n: int) -> tuple[FloatArray | None, str]:
         pools = self.pools
-        if not self._whole or n < 2:
+        if not self.whole or n < 2:
             return None, ""
         if self.stopping.kind is StoppingKind.plain:
             if n > pools.smallest:
@@ -215,7 +232,7 @@ class Study:
     def _rates(self) -> tuple[FloatArray | None, str]:
         """Return an unbiased estimate of each pool's pass rate, where there is one."""
         pools = self.pools
-        if not self._whole:
+        if not self.whole:
             return None, ""
         if self.stopping.kind is StoppingKind.plain:
             return pools.pos / pools.total, "by counts of plain pools, unbiased"

@@ -55,6 +55,7 @@ def when_adaptive_pays(
       python -m sim when-adaptive-pays --at-least 1/16 --transfer 0
       python -m sim when-adaptive-pays --objective log --transfer 0.5 --policy mine.toml --pass-rates counts.csv
     """  # noqa: D301 - \b keeps the lines of the examples apart
+    source = source.meant_for(policies)
     objectives = tuple(dict.fromkeys(objective or objectives_of(transfer)))
     run_study(
         output,

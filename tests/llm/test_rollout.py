@@ -26,8 +26,7 @@ from llm.config import RunConfig, read_config
 from llm.rollout import Rollouts, fill, prepare
 from llm.types import Response
 from llm.verify import Verifier
-from sim.counts import read_counts
-from sim.logs import RewardLog, read_log
+from sim.readers import read_rollouts as read_pools
 from tests.llm.fakes import CoinTask, NamingSampler
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,14 +85,12 @@ def test_rewards_are_those_of_the_responses_in_their_order(tmp_path: Path) -> No
 
 def test_sim_reads_the_same_counts(tmp_path: Path) -> None:
     log = roll(tmp_path / "log.jsonl")
-    counts = read_counts(log.path)
-    assert counts.prompt_ids == tuple(line.prompt_id for line in log.lines)
-    assert counts.correct.tolist() == [line.correct for line in log.lines]
-    assert counts.total.tolist() == [SAMPLES] * len(RATES)
-    replayed = read_log(log.path)
-    assert isinstance(replayed, RewardLog)
-    assert replayed.tokens is not None
-    assert replayed.tokens.tolist() == [1.0] * (SAMPLES * len(RATES))
+    pools = read_pools(log.path)
+    assert pools.names == tuple(line.prompt_id for line in log.lines)
+    assert pools.correct.tolist() == [line.correct for line in log.lines]
+    assert pools.scored.tolist() == [SAMPLES] * len(RATES)
+    assert pools.tokens is not None
+    assert pools.tokens.tolist() == [1.0] * (SAMPLES * len(RATES))
 
 
 @pytest.mark.parametrize("calls", range(4))
@@ -203,9 +200,7 @@ def test_a_line_keeps_what_rewards_there_are(tmp_path: Path) -> None:
     (back,) = read_lines(path)
     np.testing.assert_array_equal(back.rewards, line.rewards)
     assert (back.correct, back.scored, back.truncated, back.tokens) == (1, 3, 1, (3, 4, 5, 6))
-    log = read_log(path)
-    assert isinstance(log, RewardLog)
-    np.testing.assert_array_equal(log.rewards, line.rewards)
+    np.testing.assert_array_equal(read_pools(path).rewards, line.rewards)
 
 
 def test_histogram_has_its_edges_to_the_right() -> None:

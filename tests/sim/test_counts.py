@@ -1,4 +1,4 @@
-"""Counts from CSV, Parquet and files of rollouts, and what is wrong with a file."""
+"""Counts of a log as a law is fitted to them, and what is wrong with a file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import polars as pl
 import pytest
 
 from ada_bandit.errors import InputError
-from sim.counts import read_counts
-from sim.sources import (
-    from_file,
-)
+from sim.counts import Counts
+from sim.readers import read_rollouts
+from sim.sources import from_file
 
 Write = Callable[[str, str], Path]
+
+
+def read_counts(path: Path) -> Counts:
+    return Counts.of(read_rollouts(path))
 
 
 def test_csv(write: Write) -> None:
@@ -26,7 +29,8 @@ def test_csv(write: Write) -> None:
     np.testing.assert_array_equal(counts.correct, [0, 4, 2])
     np.testing.assert_array_equal(counts.total, [4, 4, 8])
     np.testing.assert_array_equal(counts.rates, [0, 1, 0.25])
-    assert counts.notes == ("1 empty row left out",)
+    assert counts.tokens is None
+    assert "tokens left out: 1 of 3 prompts have none" in counts.notes
 
 
 def test_csv_with_byte_order_mark_and_spaces(tmp_path: Path) -> None:
@@ -39,10 +43,12 @@ def test_csv_with_byte_order_mark_and_spaces(tmp_path: Path) -> None:
 
 def test_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    pl.DataFrame({"prompt_id": [7, 8], "correct": [1, 2], "total": [2.0, 4.0]}).write_parquet(path)
+    frame = {"prompt_id": [7, 8], "correct": [1, 2], "total": [2.0, 4.0], "mean_response_tokens": [8.5, 2]}
+    pl.DataFrame(frame).write_parquet(path)
     counts = read_counts(path)
     assert counts.prompt_ids == ("7", "8")
     np.testing.assert_array_equal(counts.total, [2, 4])
+    np.testing.assert_array_equal(counts.tokens, [8.5, 2])
 
 
 def test_jsonl_counts_what_it_leaves_out(write: Write) -> None:
@@ -56,11 +62,13 @@ def test_jsonl_counts_what_it_leaves_out(write: Write) -> None:
     assert counts.prompt_ids == ("a", "3")
     np.testing.assert_array_equal(counts.correct, [3, 3])
     np.testing.assert_array_equal(counts.total, [5, 4])
-    assert counts.notes == (
-        "3 responses without a score (null or NaN) left out",
-        "1 prompt without a scored response left out: 'b'",
-        "2 rewards other than 0 and 1: above 0.5 counts as correct",
-    )
+    for said in (
+        "3 responses without a score",
+        "1 pool without any scored response",
+        "some rows hold counts without an order, so all rows are taken as counts",
+    ):
+        assert said in counts.notes
+    assert any("one above 0.5 counts as correct" in note for note in counts.notes)
 
 
 def test_three_formats_agree(write: Write, tmp_path: Path) -> None:
@@ -75,48 +83,52 @@ def test_three_formats_agree(write: Write, tmp_path: Path) -> None:
     assert laws[0] == laws[1] == laws[2]
 
 
+def test_a_prompt_of_several_steps_has_a_name_a_step(write: Write) -> None:
+    rows = ["prompt_id,step,correct,total", "a,1,1,4", "b,1,0,4", "a,2,3,4"]
+    counts = read_counts(write("a.csv", "\n".join(rows)))
+    assert counts.prompt_ids == ("a@1", "b", "a@2")
+    np.testing.assert_array_equal(counts.correct, [1, 0, 3])
+
+
 CSV = "prompt_id,correct,total\n"
+LINE = '{"prompt_id": "a", "rewards": [1]}\n'
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "", r"a\.csv' is empty; it needs the columns prompt_id, correct, total"),
-        ("a.jsonl", "", r"a\.jsonl' is empty; it needs a line such as"),
-        ("a.csv", CSV, "has its columns but no prompts"),
-        ("a.csv", "id,correct,n\na,1,2\n", "lacks the columns prompt_id, total; it has id, correct, n"),
-        ("a.csv", "prompt_id,correct\na,1\n", "lacks the column total; it has prompt_id, correct"),
-        ("a.csv", CSV + "a,1,2\nb,many,2\n", r"correct must be a whole number; got 'many' for prompt 'b' \(2 in"),
-        ("a.csv", CSV + "a,1.5,2\n", "correct must be a whole number; got '1.5'"),
-        ("a.csv", CSV + "a,1,nan\n", "total must be a whole number; got 'nan'"),
-        ("a.csv", CSV + "a,1,1e300\n", "total is larger than any count; got '1e300'"),
-        ("a.csv", CSV + "a,3,2\n", "correct must not exceed total; got 3 of 2 for prompt 'a'"),
-        ("a.csv", CSV + "a,-3,2\n", "correct can't be negative; got '-3'"),
-        ("a.csv", CSV + "a,0,0\n", "total is 0 for prompt 'a'"),
-        ("a.csv", CSV + "a,1,2\nb,1,2\na,2,2\n", "prompt_id 'a' occurs twice in .* as prompts 1 and 3"),
-        ("a.csv", CSV + "a,,2\n", "correct is missing for prompt 'a'"),
-        ("a.csv", CSV + ",1,2\n", "prompt_id is missing at prompt 1"),
-        ("a.csv", CSV + "a,1,2,5\n", r"can't be read as \.csv"),
-        ("a.parquet", "no parquet", r"can't be read as \.parquet"),
-        ("a.txt", CSV, r"must end in \.csv, \.parquet, \.jsonl, \.ndjson; got '\.txt'"),
-        ("a", CSV, "got 'no ending'"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": [1]}\n{"prompt_id": "b"', "malformed JSON on line 2"),
-        ("a.jsonl", "[1, 2]\n", r"every line must be an object such as .* got '\[1, 2\]' on line 1"),
-        ("a.jsonl", '{"prompt_id": "a"}\n', "a line needs prompt_id and rewards.* got prompt_id on line 1"),
-        ("a.jsonl", '{"rewards": [1]}\n', "a line needs prompt_id.* got rewards on line 1"),
-        ("a.jsonl", '{"prompt_id": null, "rewards": [1]}\n', "prompt_id is missing on line 1"),
-        ("a.jsonl", '{"prompt_id": [1], "rewards": [1]}\n', r"prompt_id must be text or a number; got \[1\]"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": []}\n', "rewards is empty for prompt 'a' on line 1"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": 1}\n', "rewards must be a list of numbers; got '1'"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": ["1"]}\n', "every reward must be a finite number.* got '1'"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": [1e999]}\n', "every reward must be a finite number.* got inf"),
-        ("a.jsonl", f'{{"prompt_id": "a", "rewards": [{"9" * 400}]}}\n', "every reward must be a finite number"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": [null]}\n', "has no prompt with a scored response"),
-        ("a.jsonl", "\n", "has no prompts"),
-        ("a.jsonl", '{"prompt_id": "a", "correct": 3, "total": 2}\n', "got 3 of 2 for prompt 'a' on line 1"),
-        ("a.jsonl", '{"prompt_id": "a", "correct": true, "total": 2}\n', "correct must be a whole number; got True"),
-        ("a.jsonl", '{"prompt_id": "a", "correct": null, "total": 2}\n', "correct is missing"),
-        ("a.jsonl", '{"prompt_id": 1, "rewards": [1]}\n{"prompt_id": "1", "rewards": [1]}\n', "occurs twice"),
+        ("a.csv", "", r"a\.csv' is empty; was it ever written"),
+        ("a.jsonl", "", r"a\.jsonl' is empty; was it ever written"),
+        ("a.jsonl", "\n", r"has no rows; it needs lines such as \{"),
+        ("a.csv", CSV, r"has a line of columns \('prompt_id', 'correct', 'total'\) but no rows"),
+        ("a.csv", "prompt_id,correct\na,2\n", "'correct' holds counts such as 2, .*: --total-column 16"),
+        ("a.csv", CSV + "a,1,2\nb,many,2\n", r"must be a number; got 'many' on line 3 of"),
+        ("a.csv", CSV + "a,1.5,2\n", "'correct' must be a whole number; got '1.5' on line 2"),
+        ("a.csv", CSV + "a,1,1e300\n", "'total' must be a whole number; got '1e300'"),
+        ("a.csv", CSV + "a,3,2\n", "correct must not exceed total; got 3 of 2 on line 2"),
+        ("a.csv", CSV + "a,-3,2\n", "'correct' can't be negative; got '-3'"),
+        ("a.csv", CSV + "a,0,0\n", "the number of responses is 0 on line 2"),
+        ("a.csv", CSV + "a,1,2\nb,1,2\na,2,2\n", r"counts \(1 of 2, 2 of 2\) on 2 rows of prompt 'a'.*--add-repeated"),
+        ("a.csv", CSV + "a,,2\n", "no value to use in 'correct'; its first row begins .*--reward COLUMN"),
+        ("a.csv", CSV + "a,1,2\n,1,2\n", "the prompt's id is missing on line 3"),
+        ("a.csv", CSV + "a,1,2,5\n", "4 values for 3 columns on line 2 of"),
+        ("a.parquet", "no parquet", "can't be read as Parquet"),
+        ("a.jsonl", LINE + '{"prompt_id": "b"\n' + LINE, "malformed JSON on line 2"),
+        ("a.jsonl", "[1, 2]\n", "every entry must be an object such as .* got '1'"),
+        ("a.jsonl", '{"prompt_id": "a"}\n', "its columns are 'prompt_id'.*--reward COLUMN"),
+        ("a.jsonl", LINE + '{"prompt_id": null, "rewards": [1]}\n', "the prompt's id is missing on line 2"),
+        ("a.jsonl", '{"prompt_id": "a", "rewards": []}\n', "no value to use in 'rewards'"),
+        ("a.jsonl", '{"prompt_id": "a", "rewards": ["x"]}\n', "no value to use in 'rewards'|must be a number; got 'x'"),
+        ("a.jsonl", '{"prompt_id": "a", "rewards": [1e999]}\n', "must be finite.* got 'inf' on line 1"),
+        ("a.jsonl", '{"prompt_id": "a", "rewards": [null]}\n', "no response with a score; name the rewards: --reward"),
+        ("a.jsonl", '{"prompt_id": "a", "correct": 3, "total": 2}\n', "got 3 of 2 on line 1"),
+        ("a.jsonl", '{"prompt_id": "a", "correct": null, "total": 2}\n', "no value to use in 'correct'"),
+        (
+            "a.jsonl",
+            '{"prompt_id": "a", "rewards": [1, 0], "tokens": [1]}',
+            "tokens must be a list beside the 2 rewards",
+        ),
+        ("a.jsonl", '{"prompt_id": "a", "rewards": [1], "tokens": [-1]}', "tokens can't be negative; got -1 on line 1"),
     ],
 )
 def test_file_is_refused(write: Write, name: str, text: str, message: str) -> None:
@@ -124,24 +136,19 @@ def test_file_is_refused(write: Write, name: str, text: str, message: str) -> No
         from_file(write(name, text))
 
 
-def test_parquet_of_mixed_columns(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pl.DataFrame({"prompt_id": ["a"], "correct": [[1]], "total": [2]}).write_parquet(path)
-    with pytest.raises(InputError, match=r"correct must be a whole number; got \[1\]"):
-        read_counts(path)
-
-
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="can't be read"):
+    with pytest.raises(InputError, match="malformed JSON on line 1"):
         read_counts(path)
 
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nope\.csv' does not exist"):
-        read_counts(tmp_path / "nope.csv")
+        from_file(tmp_path / "nope.csv")
     folder = tmp_path / "folder.csv"
     folder.mkdir()
-    with pytest.raises(InputError, match="is a folder"):
-        read_counts(folder)
+    with pytest.raises(InputError, match="holds no file of rollouts, only nothing"):
+        from_file(folder)
+    (folder / "a.csv").write_text(CSV + "a,1,2\n")
+    assert from_file(folder).label == "folder.csv"

@@ -14,7 +14,7 @@ import pytest
 from ada_bandit import Policy, Quota, Rounds
 from ada_bandit.errors import InputError
 from ada_bandit.exact import analyze_law
-from ada_bandit.laws import Grid
+from ada_bandit.laws import Beta, Grid, Mixture
 from sim.sources import (
     built_in_rollouts,
     curve_names,
@@ -207,12 +207,15 @@ def pairs(write: Write, total: int = 2) -> Path:
 
 def test_few_responses_are_smoothed_and_say_so(write: Write) -> None:
     source = from_file(pairs(write))
-    np.testing.assert_allclose(grid(source.law).pass_rates, [1 / 8, 1 / 2, 7 / 8], rtol=1e-6)
-    np.testing.assert_allclose(grid(source.law).weights, [0.4, 0.2, 0.4])
+    # Posteriors under Beta(1/3, 1/3) after 0, 1 and 2 of 2.
+    assert isinstance(source.law, Mixture)
+    shapes = [(law.a, law.b) for law in source.law.laws if isinstance(law, Beta)]
+    np.testing.assert_allclose(shapes, [(1 / 3, 7 / 3), (4 / 3, 4 / 3), (7 / 3, 1 / 3)], rtol=1e-5)
+    np.testing.assert_allclose(source.law.weights, [0.4, 0.2, 0.4])
     notes = " ".join(source.notes)
     assert "smoothed, as the smallest total, 2, is below 64" in notes
     assert "Beta(0.3333, 0.3333)" in notes
-    assert "posterior means are spread less than p" in notes
+    assert "the mixture of the prompts' posteriors" in notes
     assert "4 prompts without a correct response and 4 without an incorrect one" in notes
     assert source.settings["smooth"] is True
     assert source.settings["prior"]["concentration"] == pytest.approx(2 / 3, rel=1e-5)

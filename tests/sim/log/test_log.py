@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ada_bandit.adapters._pool_log import FILE_NAME, PoolLog
 from sim.cli import app
-from sim.counts import read_counts
+from sim.counts import Counts
 from sim.log.study import of_log, of_scalars
 from sim.readers import Selection, read_rollouts
 from sim.stopped import Study, law_of_scalars, parse_scalars
@@ -70,7 +70,7 @@ def test_what_is_shown(tmp_path: Path) -> None:
 def test_other_commands_read_what_it_writes(tmp_path: Path) -> None:
     out = tmp_path / "out"
     found(dumps.verl_legacy(tmp_path / "dump"), "--out", out, "--no-figures")
-    counts = read_counts(out / "rollouts.jsonl")
+    counts = Counts.of(read_rollouts(out / "rollouts.jsonl"))
     assert (counts.correct.sum(), counts.total.sum()) == (dumps.CORRECT, dumps.RESPONSES)
     assert len(counts.prompt_ids) == 6
     assert all(each.endswith(("@1", "@2")) for each in counts.prompt_ids)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 
 RIGHT = {
     1: {"a": (1, 0, 0, 1), "b": (0, 0, 0, 0), "c": (1, 1, 1, 1)},
@@ -357,6 +358,38 @@ def inspect_eval(folder: Path) -> Path:
     return folder / "log.eval"
 
 
+def slime(folder: Path) -> Path:
+    torch = pytest.importorskip("torch")
+    for step in RIGHT:
+        every = [
+            {
+                "group_index": "abc".index(prompt),
+                "index": number,
+                "prompt": text(prompt),
+                "response": "so",
+                "response_length": 7,
+                "label": "4",
+                "reward": {"score": float(right), "extra": 9.0},
+                "status": "truncated" if number == 3 else "completed",
+                "metadata": {},
+            }
+            for prompt, number, right in responses(step, interleaved=True)
+        ]
+        torch.save({"rollout_id": step, "samples": every}, folder / f"rollout_{step}.pt")
+    return folder
+
+
+def lm_eval(folder: Path) -> Path:
+    """Write one response to each of 24 prompts, of which 13 are correct."""
+    rows = [
+        {"doc_id": doc, "doc_hash": "", "target": "4", "resps": [["so"]], "filtered_resps": ["4"], "filter": "none",
+         "exact_match": float(doc < CORRECT)}
+        for doc in range(RESPONSES)
+    ]  # fmt: skip
+    lines(folder / "samples_gsm8k.jsonl", rows)
+    return folder / "samples_gsm8k.jsonl"
+
+
 def own(folder: Path) -> Path:
     rows = [
         {"prompt_id": f"{step}{prompt}", "rewards": right} for step in RIGHT for prompt, right in RIGHT[step].items()
@@ -382,6 +415,7 @@ DUMPS: dict[str, tuple[Callable[[Path], Path], str, int, list[int]]] = {
     "ms-swift": (ms_swift, "ms-swift", 3, [1, 2]),
     "inspect": (inspect_json, "inspect", 6, []),
     "inspect-eval": (inspect_eval, "inspect", 6, []),
+    "slime": (slime, "slime", 3, [1, 2]),
     "own": (own, "JSON Lines", 6, []),
 }
 """By name: what writes the dump and returns what to read, the format's name, prompts and steps."""

@@ -160,7 +160,7 @@ def test_an_episode_that_failed_has_no_score(tmp_path: Path) -> None:
 def test_nemo_rl_without_tokens_asks_for_the_group_size(tmp_path: Path) -> None:
     rows = [{"rewards": [float(idx % 3 == 0)], "input_lengths": 9, "idx": idx} for idx in range(8)]
     dumps.lines(tmp_path / "train_data_step5.jsonl", rows)
-    with pytest.raises(InputError, match="--group-size 16"):
+    with pytest.raises(InputError, match="--rows-per-prompt 16"):
         read_rollouts(tmp_path)
     log = read_rollouts(tmp_path, ReadOptions(group_size=4))
     assert log.lengths.tolist() == [4, 4]
@@ -212,33 +212,11 @@ def test_lm_eval_with_repeats_has_no_scores_for_them(tmp_path: Path) -> None:
 
 
 def test_slime(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    value = {
-        "rollout_id": 3,
-        "samples": [
-            {
-                "group_index": "abc".index(prompt),
-                "index": number,
-                "prompt": dumps.text(prompt),
-                "response": "so",
-                "response_length": 7,
-                "label": "4",
-                "reward": {"score": float(right), "extra": 9.0},
-                "status": "truncated" if number == 3 else "completed",
-                "metadata": {},
-            }
-            for prompt, number, right in dumps.responses(1, interleaved=True)
-        ],
-    }
-    torch.save(value, tmp_path / "rollout_3.pt")
-    log = read_rollouts(tmp_path / "rollout_3.pt")
-    assert log.format == "slime"
-    assert log.correct.tolist() == [2, 0, 4]
-    assert log.steps.tolist() == [3]
+    log = read_rollouts(dumps.slime(tmp_path))
     assert log.tokens is not None
-    assert log.tokens.sum() == 12 * 7
+    assert log.tokens.sum() == 24 * 7
     assert log.truncated is not None
-    assert log.truncated.sum() == 3
+    assert log.truncated.sum() == 6
     assert log.selection is Selection.trained
 
 

@@ -161,7 +161,11 @@ NOTHING: dict[str, tuple[str, bytes, str]] = {
     ),
     "no prompt": ("x.csv", b"reward\n1\n0\n", "no column that tells whose.*--prompt"),
     "losses": ("x.csv", b"iter_loss,lr\n1.5,0.1\n", "no rewards, counts or rates.*--reward"),
-    "empty list": ("x.jsonl", b'{"prompt_id": "a", "rewards": []}\n', "no rewards|list of rewards is empty"),
+    "empty list": (
+        "x.jsonl",
+        b'{"prompt_id": "a", "rewards": []}\n',
+        "no value to use in 'rewards'.*Fill it in or remove the row",
+    ),
     "an empty list among others": (
         "x.jsonl",
         b'{"prompt_id": "a", "rewards": [1]}\n{"prompt_id": "b", "rewards": []}\n',

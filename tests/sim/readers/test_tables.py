@@ -14,6 +14,7 @@ import pytest
 from ada_bandit.errors import InputError
 from sim.readers import ReadOptions, RolloutLog, read_rollouts
 from tests.sim.readers import dumps
+from tests.sim.readers.tables import LISTS, RESPONSES, TEXTS
 
 
 def read(tmp_path: Path, name: str, text: str | bytes, **options: Any) -> RolloutLog:
@@ -29,46 +30,6 @@ def counts(log: RolloutLog) -> dict[str, tuple[int, int]]:
 
 
 AB = {"a": (5, 16), "b": (0, 16)}
-
-TEXTS: dict[str, tuple[str, str]] = {
-    "csv": ("x.csv", "prompt_id,correct,total\na,5,16\nb,0,16\n"),
-    "other names": ("x.csv", "idx,n_correct,n_total\na,5,16\nb,0,16\n"),
-    "capitals and spaces": ("x.csv", "Prompt_ID , Correct , Total\na, 5, 16\nb, 0, 16\n"),
-    "tsv": ("x.tsv", "problem_id\tnum_correct\tnum_samples\na\t5\t16\nb\t0\t16\n"),
-    "tab in a .csv": ("x.csv", "problem_id\tnum_correct\tnum_samples\na\t5\t16\nb\t0\t16\n"),
-    "semicolon": ("x.csv", "task_id;correct;total\na;5;16\nb;0;16\n"),
-    "semicolon with decimal commas": ("x.csv", "task_id;pass_rate;n\na;0,3125;16\nb;0,0;16\n"),
-    "comments": ("x.csv", "# written by hand\n#\nprompt_id,correct,total\na,5,16\n# b was hard\nb,0,16\n"),
-    "quotes": ("x.csv", 'question,correct,total\n"a",5,16\n"b",0,16\n'),
-    "rate and total": ("x.csv", "id,pass_rate,total\na,0.3125,16\nb,0.0,16\n"),
-    "percent and total": ("x.csv", "id,solve_rate,total\na,31.25%,16\nb,0%,16\n"),
-    "fractions": ("x.csv", "id,accuracy\na,5/16\nb,0/16\n"),
-    "list in a cell": (
-        "x.csv",
-        'id,rewards\na,"[1,1,1,1,1,0,0,0,0,0,0,0,0,0,0,0]"\nb,"[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]"\n',
-    ),
-    "jsonl counts": (
-        "x.jsonl",
-        '{"idx": "a", "n_correct": 5, "n_total": 16}\n{"idx": "b", "n_correct": 0, "n_total": 16}\n',
-    ),
-    "jsonl rate in text": (
-        "x.jsonl",
-        '{"id": "a", "pass_rate": "31.25%", "n": 16}\n{"id": "b", "pass_rate": "0%", "n": 16}\n',
-    ),
-    "json array": ("x.json", '[{"task": "a", "correct": 5, "total": 16},\n {"task": "b", "correct": 0, "total": 16}]'),
-    "json under a key": (
-        "x.json",
-        '{"results": {"samples": [{"id": "a", "correct": 5, "total": 16}, {"id": "b", "correct": 0, "total": 16}]}}',
-    ),
-    "json by prompt": ("x.json", '{"a": {"correct": 5, "total": 16}, "b": {"correct": 0, "total": 16}}'),
-    "json by prompt under a key": (
-        "x.json",
-        '{"cfg": 1, "tasks": {"a": {"correct": 5, "total": 16}, "b": {"correct": 0, "total": 16}}}',
-    ),
-    "json fractions by prompt": ("x.json", '{"a": "5/16", "b": "0/16"}'),
-    "json of columns": ("x.json", '{"prompt_id": ["a", "b"], "correct": [5, 0], "total": [16, 16]}'),
-    "json of pandas": ("x.json", '{"correct": {"a": 5, "b": 0}, "total": {"a": 16, "b": 16}}'),
-}
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -104,45 +65,12 @@ def _umlaut(text: str) -> str:
     return text
 
 
-RESPONSES: dict[str, tuple[str, str]] = {
-    "jsonl": (
-        "x.jsonl",
-        "".join(
-            f'{{"task_id": "{p}", "passed": {str(r).lower()}}}\n'
-            for p, r in zip("abab", (True, False, False, False), strict=True)
-        ),
-    ),
-    "csv": ("x.csv", "problem_id,is_correct\na,True\nb,False\na,False\nb,False\n"),
-    "reward": (
-        "x.jsonl",
-        "".join(
-            f'{{"_ng_task_index": "{p}", "reward": {r}}}\n'
-            for p, r in zip("abab", (1.0, -1.0, -1.0, -1.0), strict=True)
-        ),
-    ),
-    "id of each row beside": ("x.csv", "id,task_id,score\n1,a,1\n2,b,0\n3,a,0\n4,b,0\n"),
-    "json list": (
-        "x.json",
-        json.dumps([{"question": p, "score": r} for p, r in zip("abab", (1, 0, 0, 0), strict=True)]),
-    ),
-}
-
-
 @pytest.mark.parametrize("kind", RESPONSES)
 def test_one_row_per_response_not_adjacent(kind: str, tmp_path: Path) -> None:
     log = read(tmp_path, *RESPONSES[kind])
     assert counts(log) == {"a": (1, 2), "b": (0, 2)}
     assert log.right is not None
     assert log.right.tolist() == [True, False, False, False]
-
-
-LISTS: dict[str, str] = {
-    "booleans": '{"name": "a", "correctness": [true, false]}\n{"name": "b", "correctness": [false, false]}\n',
-    "score": '{"id": 1, "question": "a", "score": [1, 0]}\n{"id": 2, "question": "b", "score": [0.0, 0]}\n',
-    "nested": '{"id": "a", "completions": [{"t": "", "score": 1}, {"score": 0}]}\n'
-    '{"id": "b", "completions": [{"score": 0}, {"score": 0}]}\n',
-    "correct as list": '{"id": "a", "correct": [1, 0]}\n{"id": "b", "correct": [0, 0]}\n',
-}
 
 
 @pytest.mark.parametrize("kind", LISTS)
@@ -240,12 +168,12 @@ def test_responses_of_several_models_are_not_mixed(tmp_path: Path) -> None:
 
 def test_total_as_a_number(tmp_path: Path) -> None:
     text = "id,solve_rate\na,0.3125\nb,0\n"
-    with pytest.raises(InputError, match="--total 16"):
+    with pytest.raises(InputError, match="--total-column 16"):
         read(tmp_path, "x.csv", text)
     assert counts(read(tmp_path, "x.csv", text, total="16")) == AB
     with pytest.raises(InputError, match=r"0.3125 is no whole number of 10 responses"):
         read(tmp_path, "x.csv", text, total="10")
-    with pytest.raises(InputError, match="--total 16"):
+    with pytest.raises(InputError, match="--total-column 16"):
         read(tmp_path, "x.csv", "id,correct\na,5\nb,0\n")
     assert counts(read(tmp_path, "x.csv", "id,correct\na,5\nb,0\n", total="16")) == AB
 
@@ -284,6 +212,15 @@ def test_a_folder_of_tables_and_other_files(tmp_path: Path) -> None:
     assert log.correct.tolist() == [1, 2]
     assert "1 file of another kind left out: 'other.jsonl'" in log.notes
     assert "2 other files in the folder left out" in log.notes
+
+
+def test_a_folder_of_our_log_beside_a_table_of_counts_is_headed_by_the_log(tmp_path: Path) -> None:
+    dumps.lines(tmp_path / "log.jsonl", [{"prompt_id": "a", "rewards": [0, 1]}])
+    (tmp_path / "counts.csv").write_text("prompt_id,correct,total\na,1,4\n")
+    log = read_rollouts(tmp_path)
+    assert (log.format, log.responses, log.files) == ("JSON Lines", 2, 1)
+    assert "read as JSON Lines" in log.notes[0]
+    assert [note for note in log.notes if "left out" in note] == ["1 file of another kind left out: 'counts.csv'"]
 
 
 def test_a_glob(tmp_path: Path) -> None:
