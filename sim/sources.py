@@ -332,7 +332,7 @@ def _fitted_law(study: Study, smooth: bool | None) -> tuple[Law, list[str], dict
             f"{', or say --holds all if nothing is missing' if not study.whole else ''}"
         )
         raise InputError(msg)
-    said = [f"these pools {what}, so correct/total is no pass rate: the law is {study.law.how}"]
+    said = [f"these pools {what}, so correct/total is no pass rate; taken is {study.law.how}"]
     return study.law.law, said, {"smooth": True, "fitted": study.law.how}
 
 

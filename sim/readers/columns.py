@@ -417,9 +417,13 @@ def two_steps(names: Sequence[str]) -> list[str]:
 
 def _nothing(rows: Sequence[dict[str, Any]], names: dict[str, str], where: str) -> str:
     columns = ", ".join(shown(name) for name in list(names.values())[::-1][:12]) or "none"
+
+    def numeric(value: Any) -> bool:
+        members = as_list(value)
+        return number(value) is not None or bool(members and all(number(each) is not None for each in members))
+
     candidates = [
-        name for name in names.values()
-        if (values := _values(rows, name)) and all(number(value) is not None or _all_lists([value]) for value in values)
+        name for name in names.values() if (values := _values(rows, name)) and all(map(numeric, values))
     ]  # fmt: skip
     example = next(
         (names[name] for name in _PROMPT if name in names), list(names.values())[-1] if names else "prompt_id"

@@ -13,6 +13,8 @@ from sim.words import plural
 
 __all__ = ["find"]
 
+LONGEST_PATH = 400
+"""Characters of a path beyond which it is cut in a message."""
 _READ = {".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".parquet", ".eval", ".pt"}
 _BESIDE = {"config", "run_config", "args", "metrics", "metadata", "readme", "summary", "scores_summary", "manifest"}
 
@@ -31,6 +33,7 @@ def find(path: str | Path, notes: list[str]) -> list[Path]:
         If there is none.
     """
     text = os.fspath(path)
+    where = shown(text, LONGEST_PATH)
     given = Path(text).expanduser()
     if given.is_dir():
         every = [each for each in given.rglob("*") if each.is_file() and not _hidden(each, given)]
@@ -40,7 +43,7 @@ def find(path: str | Path, notes: list[str]) -> list[Path]:
         if not files:
             found = ", ".join(sorted({bare_suffix(each) or each.name for each in every})[:8]) or "nothing"
             msg = (
-                f"the folder {shown(text)} holds no file of rollouts, only {found}; give a folder with .jsonl, .json, "
+                f"the folder {where} holds no file of rollouts, only {found}; give a folder with .jsonl, .json, "
                 ".csv, .tsv or .parquet files, also as .gz or .zst"
             )
             raise InputError(msg)
@@ -52,12 +55,12 @@ def find(path: str | Path, notes: list[str]) -> list[Path]:
     if any(mark in text for mark in "*?["):
         files = [Path(each) for each in glob.glob(str(given), recursive=True) if Path(each).is_file()]  # noqa: PTH207 - absolute patterns too
         if not files:
-            msg = f"no file matches {shown(text)}; quote the pattern, and check it with: ls {text}"
+            msg = f"no file matches {where}; quote the pattern, and check it with: ls {text}"
             raise InputError(msg)
         return sorted(files, key=_natural)
     near = sorted(each.name for each in given.parent.glob("*") if each.is_file())[:5] if given.parent.is_dir() else []
     hint = f"; beside it are {', '.join(map(shown, near))}" if near else ""
-    msg = f"{shown(text)} does not exist{hint}. Give a file, a folder or a quoted pattern such as 'dump/*.jsonl'"
+    msg = f"{where} does not exist{hint}. Give a file, a folder or a quoted pattern such as 'dump/*.jsonl'"
     raise InputError(msg)
 
 

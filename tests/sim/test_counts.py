@@ -118,7 +118,7 @@ LINE = '{"prompt_id": "a", "rewards": [1]}\n'
         ("a.jsonl", '{"prompt_id": "a"}\n', "its columns are 'prompt_id'.*--reward COLUMN"),
         ("a.jsonl", LINE + '{"prompt_id": null, "rewards": [1]}\n', "the prompt's id is missing on line 2"),
         ("a.jsonl", '{"prompt_id": "a", "rewards": []}\n', "no value to use in 'rewards'"),
-        ("a.jsonl", '{"prompt_id": "a", "rewards": ["x"]}\n', "no value to use in 'rewards'|must be a number; got 'x'"),
+        ("a.jsonl", '{"prompt_id": "a", "rewards": ["x"]}\n', r"its first row begins .*\['x'\].*--reward COLUMN"),
         ("a.jsonl", '{"prompt_id": "a", "rewards": [1e999]}\n', "must be finite.* got 'inf' on line 1"),
         ("a.jsonl", '{"prompt_id": "a", "rewards": [null]}\n', "no response with a score; name the rewards: --reward"),
         ("a.jsonl", '{"prompt_id": "a", "correct": 3, "total": 2}\n', "got 3 of 2 on line 1"),

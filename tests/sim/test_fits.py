@@ -61,10 +61,14 @@ def test_prior_of_pairs_in_closed_form(prompts: tuple[int, int, int]) -> None:
     assert fit.concentration == pytest.approx(ratio / (1 - ratio), rel=1e-5)
 
 
-def test_posterior_means_by_hand() -> None:
-    # Frequencies 4, 2, 4 give a = b = 1/3: posterior means (1/3 + k) / (2/3 + 2).
-    fit = fit_beta(np.repeat([0, 1, 2], (4, 2, 4)), np.full(10, 2))
-    np.testing.assert_allclose(fit.posterior_mean([0, 1, 2], 2), [1 / 8, 1 / 2, 7 / 8], rtol=1e-6)
+def test_mixture_of_posteriors_by_hand() -> None:
+    # Frequencies 4, 2, 4 give a = b = 1/3. Two more responses are mixed with chance 2 (1/3) (7/3) / ((8/3) (11/3))
+    # = 7/44 after 0 or 2 of 2, and 32/88 after 1 of 2: 0.2 in all, which is what was seen.
+    correct = np.repeat([0, 1, 2], (4, 2, 4))
+    law = fit_beta(correct, np.full(10, 2)).posterior(correct, np.full(10, 2))
+    assert law.predictive(2)[1] == pytest.approx(0.8 * 7 / 44 + 0.2 * 32 / 88, rel=1e-5)
+    assert law.predictive(2)[1] == pytest.approx(0.2, rel=1e-5)
+    # At the posterior means 1/8, 1/2 and 7/8 it would be 0.8 * 7/32 + 0.2 * 1/2 = 0.275.
 
 
 def test_prior_is_recovered() -> None:
@@ -92,9 +96,10 @@ def test_prior_at_its_limits(
 ) -> None:
     fit = fit_beta(correct, total)
     assert (fit.mean, fit.concentration, str(fit)) == (mean, concentration, words)
-    smoothed = fit.posterior_mean(correct, total)
-    expected = np.full(len(correct), mean) if concentration else np.divide(correct, total)
-    np.testing.assert_allclose(smoothed, expected)
+    law = grid(fit.posterior(correct, total))
+    # One rate for all, or what each prompt showed.
+    expected = {mean: 1.0} if concentration else {0.0: 0.25, 1.0: 0.75}
+    assert dict(zip(law.pass_rates.tolist(), law.weights.tolist(), strict=True)) == expected
 
 
 def test_prior_of_nothing() -> None:
