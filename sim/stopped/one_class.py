@@ -3,8 +3,8 @@
 Prompts are the sample, so a bound must hold whatever the law of their pass rates is. A prompt of pass rate p shows
 n responses of the one class with chance at most q^n. If a share of prompts has signal s among m plain responses, that
 chance is largest, over all laws, where some prompts share one pass rate and all others have 0; hence it is at most
-1 - c s with c the least (1 - q^n) / (1 - p^m - q^m) over p, which is reached but where c is that of p near 0. The same with n = m = 1 in place of the signal
-gives 1 - (mean pass rate): the bound of Clopper and Pearson (1934) with prompts as trials.
+1 - c s with c the least (1 - q^n) / (1 - p^m - q^m) over p, which is reached but where c is that of p near 0. With p
+in place of the signal it is 1 - E[p]: the bound of Clopper and Pearson (1934) with prompts as trials.
 """
 
 from __future__ import annotations

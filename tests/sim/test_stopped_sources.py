@@ -172,12 +172,8 @@ def test_a_policy_that_states_its_threshold_must_agree_with_the_log(shaped: Path
             if code:
                 assert f"mine takes a reward above {threshold:g} for correct" in result.stderr
                 assert f"--threshold {threshold:g}" in result.stderr
-                assert (
-                    run(
-                        *command, "--policy", policy, "--threshold", str(threshold), "--out", tmp_path, "--no-figures"
-                    ).exit_code
-                    == 0
-                )
+                stated = ("--threshold", str(threshold), "--out", tmp_path / "out", "--no-figures")
+                assert run(*command, "--policy", policy, *stated).exit_code == 0
 
 
 def test_a_column_of_correctness_holds_against_every_threshold(tmp_path: Path) -> None:

@@ -652,6 +652,32 @@ def test_built_in_rollouts_are_what_their_fitted_prior_predicts() -> None:
             assert error.spread < 0.4
 
 
+def test_the_law_of_the_built_in_rollouts_predicts_their_replay() -> None:
+    source = from_name("smollm2-reasoning-gym")
+    counts = source.counts
+    assert counts is not None
+    prior = fit_beta(counts.correct, counts.total)
+    shift = prior.mean * prior.concentration
+    means = Grid((counts.correct + shift) / (counts.total + prior.concentration))
+    # Of README: replayed signal, and its standard error.
+    for name, replayed, error in (
+        ("grpo", 0.313, 0.019), ("reinforce-ada-pos", 0.557, 0.014), ("reinforce-ada-balance", 0.570, 0.011)
+    ):  # fmt: skip
+        policy = Policy.preset(name)
+        predicted = analyze_law(policy, source.law)["signal_probability"]
+        # By hand: the mean over prompts of the signal under each one's own posterior.
+        laws = [
+            Beta(shift + k, (1 - prior.mean) * prior.concentration + n - k)
+            for k, n in zip(counts.correct.tolist(), counts.total.tolist(), strict=True)
+        ]
+        by_hand = np.mean([analyze_law(policy, law)["signal_probability"] for law in laws])
+        assert predicted == pytest.approx(by_hand, rel=1e-9)
+        assert abs(predicted - replayed) < error
+        # What is plugged in for p decides: at the posterior means the adaptive rules are put too high.
+        if name != "grpo":
+            assert analyze_law(policy, means)["signal_probability"] - replayed > 2.5 * error
+
+
 def test_command_prints_json_alone(logged: Path, tmp_path: Path) -> None:
     rules = tmp_path / "rules.py"
     rules.write_text("from ada_bandit import exit_rule\n@exit_rule\ndef mine(pos, neg):\n    return pos > 1\n")
