@@ -75,6 +75,7 @@ def replay(
       python -m sim replay rollouts.jsonl
       python -m sim replay --source smollm2-reasoning-gym
       python -m sim replay rollouts.jsonl --shuffle --policy mine.toml --policy grpo
+      python -m sim replay runs/grpo/completions
       python -m sim replay counts.csv --repeats 100
       python -m sim replay counts.csv --bootstrap
     """  # noqa: D301 - \b keeps the lines of the examples apart
