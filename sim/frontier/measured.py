@@ -18,7 +18,7 @@ from ada_bandit.optimal import Problem
 from ada_bandit.policy import AnyPolicy
 from ada_bandit.programs.records import plain, to_csv
 from ada_bandit.programs.scores import ProbedScores
-from sim.counts import plural
+from sim.words import plural
 from sim.labels import distinct_labels
 from sim.score_model import Scoring, has_efficiency
 
