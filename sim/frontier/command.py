@@ -101,16 +101,16 @@ def frontier(
         option = "--per-token" if pool is None else f"--pool {pool}"
         msg = f"{option} says how a probe's scores are to be read; give --probe FILE as well"
         raise InputError(msg)
-    law = source.meant_for(more)
+    named = source.meant_for(more)
     if spend is not None and save_policy is None:
         msg = f"--spend {spend:g} says what the policy of --save-policy may cost; give a file to write it to as well"
         raise InputError(msg)
     if save_policy is not None:
-        write_text(save_policy, best_policy(law.law, scoring.model, max_samples, spend).to_toml())
+        write_text(save_policy, best_policy(named.law, scoring.model, max_samples, spend).to_toml())
     run_study(
         output,
         lambda _, advance: place_policies(
-            policies, law, scoring, max_samples=max_samples, prices=prices, progress=advance
+            policies, named, scoring, max_samples=max_samples, prices=prices, progress=advance
         ),
         _report,
         write_figures,

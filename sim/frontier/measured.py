@@ -18,9 +18,9 @@ from ada_bandit.optimal import Problem
 from ada_bandit.policy import AnyPolicy
 from ada_bandit.programs.records import plain, to_csv
 from ada_bandit.programs.scores import ProbedScores
-from sim.words import plural
 from sim.labels import distinct_labels
 from sim.score_model import Scoring, has_efficiency
+from sim.words import plural
 
 __all__ = ["MeasuredFrontier", "MeasuredPolicy", "measure_policies"]
 

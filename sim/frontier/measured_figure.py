@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit.programs.figures import GREY, draw_figures, legend, line_style
-from sim.words import plural
 from sim.frontier.figure import plain_ticks
 from sim.frontier.measured import MeasuredFrontier
+from sim.words import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
