@@ -18,7 +18,7 @@ from ada_bandit.programs.folders import write_file
 
 __all__ = ["ProbedScores", "read_scores", "write_scores"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,8 @@ class ProbedScores:
     """c that it fits: mean inner product of two prompts' phi over mean |phi|^2; None where there is no such ratio."""
     prior: Law
     """The law of the pass rate that fits the counts."""
+    refuted: tuple[str, ...]
+    """Assumptions of the score model that the probe refutes, with what it found, in words."""
 
 
 def write_scores(path: Path, probed: ProbedScores) -> None:
@@ -56,6 +58,7 @@ def write_scores(path: Path, probed: ProbedScores) -> None:
         "noise_ratio": probed.noise_ratio,
         "overlap": probed.overlap,
         "prior": probed.prior.to_dict(),
+        "refuted": probed.refuted,
     }
     arrays: dict[str, Any] = {**vars(probed.scores), "tokens": probed.tokens}
     text = json.dumps(about, allow_nan=False)
@@ -87,6 +90,7 @@ def read_scores(path: Path) -> ProbedScores:
             noise_ratio=None if pair is None else (float(pair[0]), float(pair[1])),
             overlap=about["overlap"],
             prior=law_from_dict(about["prior"]),
+            refuted=tuple(about["refuted"]),
         )
     except InputError:
         raise

@@ -302,6 +302,9 @@ class Probe:
             noise_ratio=self.summary.noise_ratio,
             overlap=overlap if math.isfinite(overlap) else None,
             prior=law_from_dict(self.summary.prior),
+            refuted=tuple(
+                f"{check.assumption}: {check.measured}" for check in self.summary.checks if check.verdict == "fails"
+            ),
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -245,7 +245,9 @@ def _model(probed: ProbedScores, model: ScoreModel, pool: int | None) -> tuple[S
     if not overlap:
         notes.append("the overlap of prompts came out at 0 or below and is taken for 0 in the prediction")
     fitted = replace(model, noise_ratio=probed.noise_ratio, overlap=overlap, transfer=transfer)
-    return fitted, [*notes, f"predicted by the score model with what the probe fits: {fitted.label}"]
+    notes.append(f"predicted by the score model with what the probe fits: {fitted.label}")
+    notes += [f"an assumption of that model fails here: {each}" for each in probed.refuted]
+    return fitted, notes
 
 
 def _point(found: MeasuredEfficiency, predicted: float | None) -> MeasuredPolicy:

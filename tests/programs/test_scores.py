@@ -27,7 +27,7 @@ def probed(noise_ratio: tuple[float, float] | None = (0.5, 2.0)) -> ProbedScores
     )
     return ProbedScores(
         "a model on a task", ("a", "b", "c"), ("x", "x", "y"), scores, np.array([3.0, 4.0, 5.5]), 2, noise_ratio, 0.1,
-        Beta(0.5, 1),
+        Beta(0.5, 1), ("a: 1",),
     )  # fmt: skip
 
 
@@ -53,16 +53,16 @@ def test_what_is_no_such_file_is_told(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"give the scores\.npz of 'llm probe'"):
             read_scores(path)
     with path.open("wb") as file:
-        np.savez(file, about='{"format": 1}', tokens=np.zeros(2))
+        np.savez(file, about='{"format": 2}', tokens=np.zeros(2))
     with pytest.raises(InputError, match="can't be read"):
         read_scores(path)
     write_scores(path, probed())
     with np.load(path) as file:
         arrays = dict(file)
-    arrays["about"] = np.array(str(arrays["about"].item()).replace('"format": 1', '"format": 9'))
+    arrays["about"] = np.array(str(arrays["about"].item()).replace('"format": 2', '"format": 9'))
     with path.open("wb") as file:
         np.savez(file, **arrays)
-    with pytest.raises(InputError, match="has format 9, and format 1 is read; run the probe again"):
+    with pytest.raises(InputError, match="has format 9, and format 2 is read; run the probe again"):
         read_scores(path)
 
 

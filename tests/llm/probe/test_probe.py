@@ -618,6 +618,7 @@ def test_command_writes_json_and_figure(torch: Any, tmp_path: Path, tiny_model_d
     assert probed.overlap == told["estimates"]["alignment"]["value"]
     assert probed.prior == law_from_dict(told["prior"])
     assert probed.keys[1] == "evens/1"
+    assert len(probed.refuted) == sum(check["verdict"] == "fails" for check in told["checks"])
     assert set(probed.families) == {"even", "odd"}
     assert float(probed.tokens @ np.full(6, 16)) == pytest.approx(told["counts"]["tokens"])
     for text in ("noise_ratio = (", "|phi|^2", "verdict", "the task has 6"):

@@ -59,7 +59,7 @@ def obeying(prompts: int, samples: int, seed: int) -> ProbedScores:
     )
     keys = tuple(f"a/{number}" for number in range(prompts))
     return ProbedScores(
-        "the model", keys, ("a",) * prompts, sums, np.full(prompts, 3.0), 0, NOISE, OVERLAP, Grid(rates)
+        "the model", keys, ("a",) * prompts, sums, np.full(prompts, 3.0), 0, NOISE, OVERLAP, Grid(rates), ()
     )
 
 
@@ -154,7 +154,10 @@ def test_what_is_left_out_or_biased_is_told(probed: ProbedScores) -> None:
     assert "2 prompts have fewer than 3 responses" in told
     assert "7 responses had no reward" in told
     assert "prompts in brackets: reinforce-ada-seq (148)" in told
-    negative = measure_policies(policies[:1], replace(probed, overlap=-0.1), Scoring(), pool=9, resamples=20)
+    refuted = ("noise is the same for all p: 3 ± 0.1",)
+    changed = replace(probed, overlap=-0.1, refuted=refuted)
+    negative = measure_policies(policies[:1], changed, Scoring(), pool=9, resamples=20)
+    assert f"an assumption of that model fails here: {refuted[0]}" in negative.notes
     assert "taken for 0 in the prediction" in " ".join(negative.notes)
     assert negative.model is not None
     assert (negative.model.overlap, negative.model.transfer) == (0, 0)
