@@ -39,6 +39,29 @@ def measure(
     made.append((name, span, often, output))
 
 
+def read_pair(
+    span: Annotated[range, Options(read_span)], factor: Annotated[int, typer.Option()] = 2
+) -> tuple[range, int]:
+    return span, factor
+
+
+@command
+def weigh(*, pair: Annotated[tuple[range, int], Options(read_pair)]) -> None:
+    """Weigh a pair."""
+    made.append(pair)
+
+
+def test_a_group_within_a_group_becomes_one_value_of_it() -> None:
+    app = typer.Typer()
+    app.command()(weigh)
+    made.clear()
+    assert CliRunner().invoke(app, ["--low", "3", "--factor", "5"]).exit_code == 0
+    assert made == [(range(3, 9), 5)]
+    refused = CliRunner().invoke(app, ["--low", "10"])
+    assert refused.exit_code == 2
+    assert "low must not exceed high; got 10 and 9" in refused.output
+
+
 def run(*arguments: str) -> Any:
     app = typer.Typer()
     app.command()(measure)
