@@ -122,6 +122,7 @@ class Plan:
                     "told. Give the responses per prompt: --rows-per-prompt 16"
                 )
                 raise InputError(msg)
+        _check_used(options, roles, form, where)
         return cls(form, roles, options, table.kind, head, files)
 
     @property
@@ -211,6 +212,22 @@ class Plan:
                 msg = f"idx must be the number of the row; got {shown(flat['idx'])} {place}"
                 raise InputError(msg)
             flat["prompt"] = f"{flat.get('step')}/{int(at) // options.group_size}"
+
+
+def _check_used(options: ReadOptions, roles: Roles, form: Format | None, where: str) -> None:
+    """Refuse what was said and says nothing of these rows."""
+    if options.total is not None and roles.kind in {Kind.response, Kind.rewards}:
+        msg = (
+            f"{option_of('total')} {options.total} says how many responses a count is of, and {where} was read as "
+            f"{roles.kind}; leave it out, or name the counts: --correct COLUMN"
+        )
+        raise InputError(msg)
+    if options.group_size is not None and (form is None or form.name != "NeMo-RL"):
+        msg = (
+            f"--rows-per-prompt {options.group_size} is for rows without a name for their prompt, and those of {where} "
+            "have one; leave it out, or name another: --prompt COLUMN"
+        )
+        raise InputError(msg)
 
 
 def open_file(file: Path) -> Table:

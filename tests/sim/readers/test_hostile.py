@@ -250,6 +250,14 @@ def test_options_that_name_nothing(options: dict[str, Any], match: str, tmp_path
         read(tmp_path, '{"prompt_id": "a", "rewards": [0, 1]}\n', **options)
 
 
+def test_options_that_say_nothing_of_these_rows_are_refused(tmp_path: Path) -> None:
+    path = dumps.verl_v1(tmp_path)
+    with pytest.raises(InputError, match=r"--total-column 16 says how many .* one row per response; leave it out"):
+        read_rollouts(path, ReadOptions(total="16"))
+    with pytest.raises(InputError, match=r"--rows-per-prompt 4 is for rows without a name .* leave it out"):
+        read_rollouts(path, ReadOptions(group_size=4))
+
+
 def test_options_that_are_no_options() -> None:
     with pytest.raises(InputError, match="--where column=value; got 'model'"):
         ReadOptions(where=("model",))
