@@ -58,7 +58,8 @@ class LogReport:
         found |= {
             "pass_rate": self.pass_rate.to_dict(),
             "plain_signal": {str(n): each.to_dict() for n, each in self.plain_signal.items()},
-            "law": self.law.to_dict(),
+            # Where all responses are of one class the fits to resamples are all alike; the mean has its bound.
+            "law": self.law.to_dict() | ({} if self.study is None else {"mean": self.study.law_mean.to_dict()}),
             "steps": [_record(each) for each in self.steps],
             "notes": list(self.notes),
         }

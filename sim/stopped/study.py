@@ -168,6 +168,11 @@ class Study:
         return fit
 
     @property
+    def law_mean(self) -> Interval:
+        """The mean of the law; with a bound where all responses are of one class."""
+        return mean_bound(self.pools) if self._one_class else self.law.mean
+
+    @property
     def stopped(self) -> bool:
         """Whether the pools' sizes depend on their rewards."""
         return self.stopping.kind is not StoppingKind.plain

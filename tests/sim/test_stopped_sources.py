@@ -130,6 +130,26 @@ def test_groups_with_signal_alone_are_continued_to_all_prompts(tmp_path: Path) -
     assert "this replay says what the rows at hand would do" in replayed
 
 
+def test_rows_kept_of_larger_pools_have_the_law_of_the_prompts_where_the_policy_is_stated(tmp_path: Path) -> None:
+    policy = RULES["balance"]
+    pools = simulate(policy, *prompts(3_000, 3))
+    cells = pools.pos, pools.neg
+    kept = np.stack([policy.tables.keep_pos[cells], policy.tables.keep_neg[cells]], axis=1).tolist()
+    baseline = (pools.pos / pools.total).tolist()
+    rows = [
+        {"step": 1, "prompt": str(i), "completion": "so", "accuracy": float(x), "advantage": x - baseline[i]}
+        for i, (right, wrong) in enumerate(kept)
+        for x in [1] * right + [0] * wrong
+    ]
+    dumps.lines(tmp_path / "completions_1.jsonl", rows)
+    blind = from_file(tmp_path)
+    assert any("describes the kept rows and not the prompts" in note for note in blind.notes)
+    source = from_file(tmp_path, reading=Reading(stopped_by=policy))
+    assert source.law.mean == pytest.approx(MEAN, abs=0.02)
+    assert abs(blind.law.mean - MEAN) > 0.1
+    assert any("groups that reinforce-ada-balance kept of its pools" in note for note in source.notes)
+
+
 # Thresholds
 
 

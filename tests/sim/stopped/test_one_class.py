@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import beta, binom
+from typer.testing import CliRunner
 
+from sim.cli import app
 from sim.readers import Selection
 from sim.stopped import Pools, Study
 
@@ -60,3 +65,13 @@ def test_both_classes_and_selections_are_left_to_the_resamples() -> None:
     assert "counts of plain pools" in mixed.pass_rate.how
     kept = Study.of(Pools.from_counts([0] * 20, [8] * 20), selection=Selection.kept)
     assert "one-sided" not in kept.pass_rate.how
+
+
+def test_the_command_tells_the_bound(tmp_path: Path) -> None:
+    log = tmp_path / "a.csv"
+    log.write_text("prompt_id,correct,total\n" + "".join(f"{i},0,8\n" for i in range(50)))
+    out = ["--out", str(tmp_path / "out"), "--no-figures", "--json", "--group-size", "2"]
+    found = json.loads(CliRunner().invoke(app, ["log", str(log), *out], catch_exceptions=False).stdout)
+    bound = pytest.approx(1 - 0.05 ** (1 / 50))
+    assert (found["pass_rate"]["high"], found["law"]["mean"]["high"]) == (bound, bound)
+    assert 0 < found["plain_signal"]["2"]["high"] < 0.06
