@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, ValidationError, model_validator
 
 from ada_bandit.errors import InputError, unknown_name
+from ada_bandit.memory import PassRateMemory
 from ada_bandit.programs.folders import write_text
 from ada_bandit.programs.records import to_json
 from ada_bandit.step_specs import read_step_policy
@@ -242,7 +243,7 @@ class Experiment:
         for arm in self.config.arms:
             config = self.run_config(arm, self.rates[0], self.config.seeds[0], self.bases[0])
             try:
-                read_step_policy(config.policy)
+                read_step_policy(config.policy, PassRateMemory(config.memory) if config.memory else None)
             except InputError as error:
                 msg = f"the policy of arm {arm!r} can't be used: {error}"
                 raise InputError(msg) from error
