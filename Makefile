@@ -10,7 +10,7 @@ VENV_VLLM ?= .venv-vllm
 # What the report needs of Debian's packages.
 TEX := latexmk texlive-latex-base texlive-latex-recommended lmodern
 
-.PHONY: help demo train-demo test test-core test-trl test-trl-oldest test-verl test-vllm lint format bench paper report package clean
+.PHONY: help demo train-demo test test-core test-trl test-trl-oldest test-verl test-vllm lint format bench paper report package docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ report: $(VENV)/sim.stamp ## the technical report, from the numbers in paper/out
 	$(BIN)/python -m paper numbers
 	cd paper/report && latexmk -pdf -interaction=nonstopmode -halt-on-error -silent -outdir=../out report.tex
 
+docs: $(VENV)/docs.stamp ## build the site into out/site; any warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs out/site
+	@echo "the site is in out/site/index.html"
+
 package: $(VENV)/dev.stamp ## build the wheel and check that it holds ada_bandit alone
 	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(BIN)/python -c "import glob, zipfile; tops = {name.split('/')[0] for name in zipfile.ZipFile(*glob.glob('dist/*.whl')).namelist()}; print('wheel:', *sorted(tops)); assert {t for t in tops if not t.endswith('.dist-info')} == {'ada_bandit'}, tops"
@@ -92,6 +96,10 @@ $(VENV)/llm.stamp: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(VENV)/sim.stamp $(VENV)/core.stamp $(VENV)/llm.stamp $@
+
+$(VENV)/docs.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[llm,docs]'
+	@touch $(VENV)/sim.stamp $(VENV)/llm.stamp $@
 
 $(VENV_TRL)/bin/python:
 	$(PYTHON) -m venv $(VENV_TRL)
