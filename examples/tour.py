@@ -116,8 +116,9 @@ print(allocator.summary())
 # %% [markdown]
 # ## 6. A training loop
 #
-# A softmax over ten answers for each of 64 prompts, and REINFORCE with the allocator's advantages, until 50,000 responses
-# are spent. In the inner loop, replace the two lines that pick answers by your model, and `picked == 0` by your verifier.
+# A softmax over ten answers for each of 64 prompts, and REINFORCE with the allocator's advantages, until 50,000
+# responses are spent. In the inner loop, replace the two lines that pick answers by your model, and `picked == 0` by
+# your verifier.
 
 # %%
 PROMPTS, ANSWERS, BUDGET = 64, 10, 50_000
