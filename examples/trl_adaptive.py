@@ -1,7 +1,7 @@
 """Adaptive rollouts in TRL's GRPO, on a CPU in under a minute: `python examples/trl_adaptive.py`.
 
 A two-layer model on characters is built here, learns sums of reasoning-gym by heart for a few
-seconds, and is then trained with `AdaptiveGRPOTrainer`. Needs ``pip install -e '.[examples]'``.
+seconds, and is then trained with `AdaptiveGRPOTrainer`. Needs ``pip install -e '.[trl]' reasoning-gym``.
 """
 
 import argparse

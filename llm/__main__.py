@@ -1,6 +1,6 @@
 """Run the command line: ``python -m llm``."""
 
-from llm.cli import app
+from ada_bandit.programs.start import start
 
 if __name__ == "__main__":
-    app(prog_name="python -m llm")
+    start(f"{__package__}.cli", "python -m llm", "make train-demo installs it; then call .venv/bin/python -m llm")

@@ -1,6 +1,6 @@
 """Run the command line: ``python -m sim``."""
 
-from sim.cli import app
+from ada_bandit.programs.start import start
 
 if __name__ == "__main__":
-    app(prog_name="python -m sim")
+    start(f"{__package__}.cli", "python -m sim", "make demo installs it; then call .venv/bin/python -m sim")

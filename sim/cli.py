@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ada_bandit.programs.lazy import command_of, lazy_app
 
-__all__ = ["app"]
+__all__ = ["app", "installed_app"]
 
 _STUDIES = (
     "compare",
@@ -23,8 +23,13 @@ _STUDIES = (
     "clock",
 )
 
-app = lazy_app(
+_COMMANDS = {study.replace("_", "-"): command_of(f"{__package__}.{study}.command", study) for study in _STUDIES}
+_HELP = (
     "How many responses should each prompt get, and when may it stop? Compare sampling policies, exactly and by "
-    "simulation.",
-    {study.replace("_", "-"): command_of(f"sim.{study}.command", study) for study in _STUDIES},
+    "simulation."
 )
+
+app = lazy_app(_HELP, _COMMANDS)
+"""The application as ``python -m sim`` runs it."""
+installed_app = lazy_app(_HELP, _COMMANDS, completion=True)
+"""The same for a command of its own name, which a shell can complete."""

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
+
+from ada_bandit import __version__
 
 __all__ = ["LazyCommand", "command_of", "function_of", "lazy_app"]
 
@@ -63,7 +65,7 @@ def function_of(module: str, name: str) -> Callable[..., Any]:
     return loaded
 
 
-def lazy_app(text: str, commands: Mapping[str, LazyCommand]) -> typer.Typer:
+def lazy_app(text: str, commands: Mapping[str, LazyCommand], *, completion: bool = False) -> typer.Typer:
     """Return an application of commands that are imported when they run.
 
     Parameters
@@ -72,6 +74,8 @@ def lazy_app(text: str, commands: Mapping[str, LazyCommand]) -> typer.Typer:
         What its help says above the list.
     commands
         The commands by name, in the order of the list.
+    completion
+        Whether to offer the completion of a shell, for a program with a name of its own.
     """
 
     class Commands(TyperGroup):
@@ -99,10 +103,25 @@ def lazy_app(text: str, commands: Mapping[str, LazyCommand]) -> typer.Typer:
             with formatter.section("Commands"):
                 formatter.write_dl([(name, command.help()) for name, command in commands.items()])
 
-    app = typer.Typer(cls=Commands, help=text, add_completion=False, pretty_exceptions_enable=False)
+    app = typer.Typer(cls=Commands, help=text, add_completion=completion, pretty_exceptions_enable=False)
+    app.callback()(_options)
     for name in commands:
         app.command(name)(_stand_in)
     return app
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ada_bandit {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
 
 
 def _stand_in() -> None:
