@@ -1,7 +1,8 @@
 """Reinforcement learning with an `Allocator`, the whole loop: `python examples/loop.py`, half a minute on a CPU.
 
 A model of two layers with random weights is built here. It learns sums of two numbers below 100 from examples, until it
-is right some of the time, and from then on from rewards alone. Needs transformers (``pip install -e '.[sim]' --group llm``).
+is right some of the time, and from then on from rewards alone. Needs transformers
+(``pip install -e '.[sim]' --group llm``).
 
 What is left out, next to a real trainer such as `llm`:
 

@@ -24,6 +24,7 @@ from ada_bandit import PassRateMemory
 from ada_bandit._types import IntArray
 from ada_bandit.allocator import Groups
 from ada_bandit.errors import InputError
+from ada_bandit.programs.folders import make_folder
 from ada_bandit.step_specs import read_step_policy
 from ada_bandit.uniforms import fold_seed
 from llm.checkpoint import Checkpoint, Checkpoints
@@ -219,11 +220,7 @@ class Trainer:
         if not resume and self.world.is_main and (self.out / "metrics.jsonl").exists():
             msg = f"the folder {str(self.out)!r} holds a run; go on with it by --resume, or give another one by --out"
             raise InputError(msg)
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            msg = f"the folder {str(self.out)!r} can't be made: {error.strerror}; give another one by --out"
-            raise InputError(msg) from error
+        make_folder(self.out)
 
     def _evaluations(self, progress: Progress) -> list[_EvalSet]:
         config = self.config.eval
@@ -314,6 +311,13 @@ class Trainer:
         """Whether the run has had its steps, and its tokens where it goes on for them."""
         train = self.config.train
         return self.step >= train.steps and (self.total_tokens >= train.tokens or self._idle)
+
+    @property
+    def kept(self) -> str:
+        """What is kept of the run if it ends now, and how to go on, in words."""
+        if self._saved is None:
+            return f"no checkpoint was saved yet in {self.out}; give the same command to begin anew"
+        return f"step {self._saved} is kept in {self.out}; the same command with --resume goes on from there"
 
     def close(self) -> None:
         """Free the sampler and the verifiers."""

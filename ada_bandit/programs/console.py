@@ -19,6 +19,7 @@ __all__ = [
     "open_console",
     "print_notes",
     "print_plain",
+    "print_table",
     "print_warning",
     "print_written",
     "progress",
@@ -55,6 +56,15 @@ def print_warning(text: str) -> None:
     print_plain(f"warning: {text}", open_console(stderr=True), "yellow")
 
 
+def print_table(table: Table, console: Console) -> None:
+    """Print a table; on a terminal that is too narrow for it lines break, and no number is cut."""
+    from rich.measure import Measurement
+
+    wide = console.options.update(width=10_000)
+    needed = Measurement.get(console, wide, table).minimum
+    console.print(table, width=max(needed, console.width), crop=False, soft_wrap=False)
+
+
 def print_written(folder: Path, names: Sequence[str], console: Console) -> None:
     """Print which files were written into a folder."""
     print_plain(f"written to {folder}: {', '.join(names)}", console, "dim")
@@ -83,7 +93,7 @@ def new_table(title: str, head: str, *columns: str) -> Table:
 
 
 @contextmanager
-def progress(what: str, total: int, done: int = 0) -> Iterator[Advance]:
+def progress(what: str, total: int, done: int = 0, *, quiet: bool = False) -> Iterator[Advance]:
     """Show a bar on standard error while the body runs, on a terminal alone.
 
     Standard output goes to standard error meanwhile: a user's rule may print, and standard output
@@ -95,6 +105,8 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Advance]:
         What is being done, in a word or two.
     total, done
         How much there is to do, and how much of it is done already.
+    quiet
+        Whether to show no bar.
 
     Yields
     ------
@@ -106,7 +118,7 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Advance]:
 
     console = open_console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
     with redirect_stdout(sys.stderr), bar:
         task = bar.add_task(what, total=total, completed=done)
 

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
 from ada_bandit.errors import InputError
 
-__all__ = ["force", "make_folder", "write_file", "write_results", "write_text"]
+__all__ = ["force", "make_folder", "no_empty_folders", "write_file", "write_results", "write_text"]
+
+_MADE: ContextVar[list[Path] | None] = ContextVar("_MADE", default=None)
+
+
+@contextmanager
+def no_empty_folders() -> Iterator[None]:
+    """Remove the folders that `make_folder` made in the body, where it fails before anything is in them."""
+    made: list[Path] = []
+    token = _MADE.set(made)
+    try:
+        yield
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):
+                path.rmdir()
+        raise
+    finally:
+        _MADE.reset(token)
 
 
 def make_folder(path: Path, option: str = "--out") -> Path:
@@ -20,8 +40,11 @@ def make_folder(path: Path, option: str = "--out") -> Path:
     InputError
         If it can't be made; the message names the option that gives another one.
     """
+    missing = [each for each in (path, *path.parents) if not each.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
+        if (made := _MADE.get()) is not None:
+            made += reversed(missing)
     except OSError as error:
         msg = f"the output folder {str(path)!r} can't be made: {error.strerror}; give another one with {option}"
         raise InputError(msg) from error

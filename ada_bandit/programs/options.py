@@ -13,8 +13,19 @@ import typer
 
 from ada_bandit.errors import AdaBanditError
 from ada_bandit.programs.console import open_console, print_plain
+from ada_bandit.programs.folders import no_empty_folders
 
-__all__ = ["FiguresOption", "JsonOption", "Options", "Output", "command", "output_options", "plain_errors"]
+__all__ = [
+    "FiguresOption",
+    "JsonOption",
+    "Options",
+    "Output",
+    "QuietOption",
+    "StoppedError",
+    "command",
+    "output_options",
+    "plain_errors",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,16 +33,32 @@ T = TypeVar("T")
 FiguresOption = Annotated[
     bool, typer.Option("--figures/--no-figures", help="Whether to draw the figures, as PNG and SVG.")
 ]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Write the files and show nothing, neither progress nor tables.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 
 
+class StoppedError(KeyboardInterrupt):
+    """The user stopped the program; the message says what was kept and how to go on."""
+
+
 def plain_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """Print the library's own errors, without a traceback, on standard error; the exit code is 2."""
+    """Print the library's own errors, without a traceback, on standard error; the exit code is 2.
+
+    After Ctrl-C it says what was kept, so far as the command knows (`StoppedError`); the exit code is
+    130. Either way no empty folder is left behind.
+    """
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return function(*args, **kwargs)
+            with no_empty_folders():
+                return function(*args, **kwargs)
+        except KeyboardInterrupt as stop:
+            words = str(stop) or "what was written before stays as it is"
+            print_plain(f"stopped: {words}", open_console(stderr=True), "yellow")
+            raise typer.Exit(130) from None
         except AdaBanditError as error:
             print_plain(f"error: {error}", open_console(stderr=True), "bold red")
             raise typer.Exit(2) from None
@@ -115,10 +142,12 @@ class Output:
     """Whether to draw the figures."""
     as_json: bool
     """Whether to print the JSON alone."""
+    quiet: bool = False
+    """Whether to show nothing."""
 
 
 def output_options(name: str, figures: str, folder: str) -> Options:
-    """Return the options ``--out``, ``--figures`` and ``--json`` of a study.
+    """Return the options ``--out``, ``--figures``, ``--json`` and ``--quiet`` of a study.
 
     Parameters
     ----------
@@ -130,10 +159,12 @@ def output_options(name: str, figures: str, folder: str) -> Options:
         The folder unless another one is given.
     """
 
-    def make(out: Path, figures: FiguresOption = True, as_json: JsonOption = False) -> Output:
-        return Output(name, out, figures, as_json)
+    def make(
+        out: Path, figures: FiguresOption = True, as_json: JsonOption = False, quiet: QuietOption = False
+    ) -> Output:
+        return Output(name, out, figures, as_json, quiet)
 
     option = typer.Option(metavar="DIR", help=f"Folder for {name}.csv, {name}.json{figures}.")
     make.__annotations__["out"] = Annotated[Path, option]
-    make.__defaults__ = (Path(folder), True, False)
+    make.__defaults__ = (Path(folder), True, False, False)
     return Options(make)

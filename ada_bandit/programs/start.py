@@ -66,6 +66,9 @@ def start(module: str, program: str, remedy: str, name: str = "app") -> None:
         if missing in _OWN:
             raise
         _give_up(f"{program} needs the package {missing}, which {sys.executable} doesn't have; {remedy}")
+    except KeyboardInterrupt:
+        # Before a command began.
+        sys.exit(130)
 
 
 def make_output_safe() -> None:

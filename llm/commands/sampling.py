@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from ada_bandit.programs.console import progress
-from ada_bandit.programs.options import Options
+from ada_bandit.programs.options import Options, StoppedError
 from ada_bandit.programs.rollouts import RolloutLog
 from llm.config import RunConfig, config_for
 from llm.logs import run_metadata
@@ -118,5 +118,9 @@ def run_rollouts(
     metadata = {name: value for name, value in run_metadata(config).items() if name in {"python", "packages", "git"}}
     log = RolloutLog(out, rollout_settings(config, samples), metadata, texts)
     with progress("sampling", len(rollouts.prompts), done=len(log.lines)) as advance:
-        first_error = fill(log, rollouts, samples, lambda: sampler_and_verifier(rollouts), advance)
+        try:
+            first_error = fill(log, rollouts, samples, lambda: sampler_and_verifier(rollouts), advance)
+        except KeyboardInterrupt:
+            kept = f"{out} is complete for its first {len(log.lines)} prompts; the same command goes on from there"
+            raise StoppedError(kept) from None
     return log, rollouts, first_error

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ada_bandit.programs.console import open_console, print_notes, print_plain, progress
+from ada_bandit.programs.options import StoppedError
 from llm.commands.config_options import SetOption, fields_help
 from llm.commands.errors import command
 from llm.commands.step_line import StepLine
@@ -52,7 +53,10 @@ def train(
     if is_main:
         print_notes(trainer.notes, shown)
     with StepLine(settings.train.steps, trainer.step) if is_main else nullcontext() as line:
-        model = trainer.run(None if line is None else line.update)
+        try:
+            model = trainer.run(None if line is None else line.update)
+        except KeyboardInterrupt:
+            raise StoppedError(trainer.kept) from None
     trainer.world.close()
     if is_main:
         print_plain(f"trained model: {model}", shown)

@@ -155,7 +155,14 @@ def learn(
         write_figures,
         doing="training",
         total=plan.expected_runs,
+        kept=_kept,
     )
+
+
+def _kept(folder: Path) -> str:
+    """Say what is kept of a sweep that was stopped."""
+    count = sum(1 for path in (folder / "runs").glob("*") if path.is_file())
+    return f"{count} finished runs are kept in {folder / 'runs'}; the same command with --resume goes on from there"
 
 
 def _pair(option: str, text: str, example: str) -> tuple[float, float]:

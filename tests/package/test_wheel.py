@@ -75,7 +75,7 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
 
 
 def test_the_wheel_from_the_repository_is_that_of_the_source_distribution(wheel: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
     subprocess.run(command, check=True)  # noqa: S603
     one, other = (zipfile.ZipFile(path) for path in (wheel, next(tmp_path.glob("*.whl"))))
     assert {name: one.read(name) for name in one.namelist()} == {name: other.read(name) for name in other.namelist()}
