@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -21,8 +21,8 @@ from llm.commands.errors import command
 from llm.config import parse_changes
 from llm.experiment.figure import write_figures
 from llm.experiment.jobs import Failure, WarmProcesses, command_of, folder_lock, run_jobs
-from llm.experiment.plan import ArmConfig, Axis, Experiment, ExperimentConfig, Job, Tuning, read_experiment
-from llm.experiment.results import AXES, Results, SeedMean, collect, place_of, tune
+from llm.experiment.plan import ArmConfig, Axis, ExperimentConfig, Job, read_experiment
+from llm.experiment.results import AXES, Results, SeedMean, chosen_rates, collect, place_of, tune_all
 
 __all__ = ["experiment"]
 
@@ -74,10 +74,9 @@ def experiment(
     each = threads or max(available_cores() // count, 1)
     with folder_lock(out) as lock, WarmProcesses(each, [lock]) as forks:
         run = partial(_run, workers=count, threads=each, lock=lock, forks=forks if warm else None)
-        tunings, failures = _tune(plan, arms, run)
-        rates = (
-            {arm: tuning.best for arm, tuning in tunings.items()} if plan.tunes else dict.fromkeys(arms, plan.rates[0])
-        )
+        failures: list[Failure] = []
+        tunings = tune_all(plan, arms, lambda what, jobs: failures.extend(run(what, jobs)))
+        rates = chosen_rates(plan, arms, tunings)
         jobs = plan.final_jobs(rates)
         failures += run("training", jobs)
         results = collect(plan, jobs, tunings)
@@ -90,24 +89,6 @@ def experiment(
         print_plain(str(failure), shown, "red")
     if failures:
         raise typer.Exit(1)
-
-
-def _tune(
-    plan: Experiment, arms: Sequence[str], run: Callable[[str, Sequence[Job]], list[Failure]]
-) -> tuple[dict[str, Tuning], list[Failure]]:
-    """Run what tunes, with more rates where the best is at the edge; return the tunings and the failures."""
-    jobs = plan.tuning_jobs(arms)
-    failures = run("tuning", jobs)
-    tunings = tune(plan, jobs)
-    for _ in range(plan.config.extensions):
-        more = {arm: [tuning.beyond] for arm, tuning in tunings.items() if tuning.beyond is not None}
-        if not more:
-            break
-        added = plan.trial_jobs(more)
-        failures += run("tuning beyond the edge", added)
-        jobs += added
-        tunings = tune(plan, jobs)
-    return tunings, failures
 
 
 def _run(

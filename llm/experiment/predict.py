@@ -20,19 +20,18 @@ policy of tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from ada_bandit.advantages import GroupStd
 from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.exact import analyze
-from ada_bandit.laws import Grid, Law
 from ada_bandit.lattice import binomial_rows
+from ada_bandit.laws import Law
 from ada_bandit.measured import measure_efficiency
 from ada_bandit.optimal import Problem
 from ada_bandit.policy import AnyPolicy, Policy
@@ -44,7 +43,7 @@ from ada_bandit.stopping import solve_together
 from llm.config import RunConfig
 from llm.experiment.plan import Experiment
 
-__all__ = ["Prediction", "predict", "transfer_of"]
+__all__ = ["Prediction", "known_responses", "posteriors", "predict", "transfer_of"]
 
 _PROBLEM = ("samples", "max_samples", "group_size")
 
@@ -238,12 +237,8 @@ def posteriors(law: Law, known: int) -> tuple[list[Law], FloatArray]:
     *_, row = binomial_rows(rates, known)
     chances = row @ weights
     there = chances > 1e-12
-    laws = [_posterior(law, pos, known - pos) for pos in range(known + 1) if there[pos]]
+    laws = [law.posterior(pos, known - pos) for pos in range(known + 1) if there[pos]]
     return laws, np.asarray(chances[there] / chances[there].sum())
-
-
-def _posterior(law: Law, pos: int, neg: int) -> Law:
-    return law.posterior(pos, neg)  # type: ignore[attr-defined,no-any-return]
 
 
 def _tokens_at(probed: ProbedScores, rates: FloatArray) -> FloatArray:
@@ -254,7 +249,7 @@ def _tokens_at(probed: ProbedScores, rates: FloatArray) -> FloatArray:
     if np.ptp(own) == 0:
         return np.full(rates.shape, float(probed.tokens[there].mean()))
     slope, level = np.polyfit(own, probed.tokens[there], 1)
-    return np.maximum(level + slope * rates, float(probed.tokens[there].min()))
+    return np.asarray(np.maximum(level + slope * rates, float(probed.tokens[there].min())))
 
 
 def _measured(

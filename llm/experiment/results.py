@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,12 +20,14 @@ __all__ = [
     "ArmRuns",
     "Results",
     "SeedMean",
+    "chosen_rates",
     "collect",
     "place_of",
     "points_of",
     "seed_mean",
     "series",
     "tune",
+    "tune_all",
     "value_at",
 ]
 
@@ -152,6 +154,41 @@ def tune(experiment: Experiment, jobs: Sequence[Job]) -> dict[str, Tuning]:
         for arm, by_rate in tried.items()
     }
     return {arm: tuning for arm, tuning in chosen.items() if tuning is not None}
+
+
+def tune_all(
+    experiment: Experiment, arms: Sequence[str], run: Callable[[str, Sequence[Job]], None] = lambda *_: None
+) -> dict[str, Tuning]:
+    """Choose the learning rates of arms, with more rates where the best is at the edge.
+
+    Parameters
+    ----------
+    experiment
+        The experiment.
+    arms
+        The arms' names.
+    run
+        Called with what is done, in words, and the runs that it takes; what has finished counts.
+    """
+    jobs = experiment.tuning_jobs(arms)
+    run("tuning", jobs)
+    tunings = tune(experiment, jobs)
+    for _ in range(experiment.config.extensions):
+        more = {arm: [tuning.beyond] for arm, tuning in tunings.items() if tuning.beyond is not None}
+        if not more:
+            break
+        added = experiment.trial_jobs(more)
+        run("tuning beyond the edge", added)
+        jobs += added
+        tunings = tune(experiment, jobs)
+    return tunings
+
+
+def chosen_rates(experiment: Experiment, arms: Sequence[str], tunings: Mapping[str, Tuning]) -> dict[str, float]:
+    """Return the learning rate of each arm; where rates are tuned, an arm without one is left out."""
+    if not experiment.tunes:
+        return dict.fromkeys(arms, experiment.rates[0])
+    return {arm: tuning.best for arm, tuning in tunings.items()}
 
 
 def collect(experiment: Experiment, jobs: Sequence[Job], tunings: Mapping[str, Tuning]) -> Results | None:
