@@ -13,6 +13,7 @@ COMMANDS = {
     "train": command_of("llm.commands.train", "train"),
     "experiment": command_of("llm.experiment.command", "experiment"),
     "predict": command_of("llm.experiment.predict_command", "predict_experiments"),
+    "report": command_of("llm.experiment.report_command", "report"),
     "plot": command_of("llm.commands.plot", "plot"),
     "rollout": command_of("llm.commands.rollout", "rollout"),
     "eval": command_of("llm.commands.eval", "evaluate"),
