@@ -8,6 +8,7 @@ VENV_VERL ?= .venv-verl
 VENV_TRL_OLDEST ?= .venv-trl-oldest
 VENV_VLLM ?= .venv-vllm
 # What the report needs of Debian's packages.
+comma := ,
 TEX := latexmk texlive-latex-base texlive-latex-recommended lmodern
 
 # The pip of an older Python knows no --group; the first line does nothing where it is new enough.
@@ -16,7 +17,7 @@ $(1)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	$(1)/python -m pip install --quiet --disable-pip-version-check
 endef
 
-.PHONY: help demo train-demo test test-core test-trl test-trl-oldest test-verl test-vllm lint format bench paper report package coverage docs clean
+.PHONY: help demo train-demo trials test test-core test-trl test-trl-oldest test-verl test-vllm lint format bench paper report package coverage docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +30,25 @@ train-demo: $(VENV)/llm.stamp ## train a tiny model under five policies, three s
 	$(BIN)/python -m llm rollout out/llm/tiny --task llm/configs/tiny-pool.toml --samples 16 --max-new-tokens 8 --batch-size 1024 --out out/llm/tiny-pool.jsonl
 	$(BIN)/python -m llm rollout out/llm/tiny --task llm/configs/tiny-held-out.toml --samples 16 --max-new-tokens 8 --batch-size 1024 --out out/llm/tiny-held-out.jsonl
 	$(BIN)/python -m llm experiment llm/configs/train-demo.toml --out out/llm/train-demo
+
+# name, seed, steps and most tokens of a response of each base model
+TRIAL_BASES := many-a,0,1200,4 many-b,1,1000,4 many-c,2,1500,4 unique-a,0,600,8 unique-b,1,500,8 unique-c,2,700,8
+
+trials: $(VENV)/llm.stamp ## the score model held against training runs: two tasks, three base models each; about three hours on a core
+	for base in $(TRIAL_BASES); do \
+	  set -- $$(echo $$base | tr , ' '); task=llm/configs/trials-$${1%-*}-probe.toml; \
+	  test -d out/llm/trials/$$1 || $(BIN)/python -m llm make-tiny --task $$task --width 64 --layers 2 --batch 128 --threads 1 \
+	    --seed $$2 --steps $$3 --out out/llm/trials/$$1 || exit 1; \
+	  $(BIN)/python -m llm probe out/llm/trials/$$1 --task $$task --prompts 200 --samples 32 --max-new-tokens $$4 --batch-size 1024 \
+	    --no-figures --out out/llm/trials/probe-$$1 || exit 1; \
+	done
+	$(BIN)/python -m llm predict llm/configs/trials-many.toml llm/configs/trials-unique.toml --out out/llm/trials/predicted \
+	  $(foreach base,$(TRIAL_BASES),--probe $(firstword $(subst $(comma), ,$(base)))=out/llm/trials/probe-$(firstword $(subst $(comma), ,$(base)))/scores.npz)
+	for task in many unique; do \
+	  $(BIN)/python -m llm experiment llm/configs/trials-$$task.toml --out out/llm/trials/$$task --warm --threads 1 || exit 1; \
+	done
+	$(BIN)/python -m llm report --predictions docs/score_model/predictions.csv --out out/llm/trials/report \
+	  --run llm/configs/trials-many.toml=out/llm/trials/many --run llm/configs/trials-unique.toml=out/llm/trials/unique
 
 test-core: $(VENV)/core.stamp ## the tests of the library that need no torch, in under a minute
 	$(BIN)/python -m pytest -n auto -m 'not torch and not slow and not vllm' tests/test_*.py tests/programs

@@ -67,11 +67,14 @@ class Families:
     least_count: int = 12
     """``count``: the fewest steps."""
     most_count: int = 30
-    """``count``: the most steps, of about six tokens each."""
+    """``count``: the most steps, of about four tokens each and one more for each digit of a value."""
+    count_digits: int = 2
+    """``count``: digits of a value; sums are taken modulo 10 to this power."""
 
     def __post_init__(self) -> None:
         _shares(self._weights)
         check_count("digits", self.digits)
+        check_count("count_digits", self.count_digits)
         for least, most, lowest in (("least_modulus", "most_modulus", 2), ("least_count", "most_count", 1)):
             check_count(least, getattr(self, least), lowest)
             check_count(most, getattr(self, most), lowest)
@@ -129,12 +132,14 @@ class Families:
     @property
     def longest(self) -> int:
         """The most tokens of a prompt and a worked response, the end included."""
-        # 12+34s56= and so many steps 56s78=
-        return max(32, 12 + self.most_count * (len(str(self.most_count)) + 4))
+        # 12+34s56=, the end, and so many steps 56s78= of a count, an s, a value and an =
+        return max(
+            32, 12 + self.most_count * (len(str(self.most_count)) + 2 + self.count_digits) + 2 * self.count_digits
+        )
 
 
 _SIZES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"residue": ("digits", "least_modulus", "most_modulus"), "count": ("least_count", "most_count")}
+    {"residue": ("digits", "least_modulus", "most_modulus"), "count": ("least_count", "most_count", "count_digits")}
 )
 
 
@@ -146,7 +151,7 @@ def problem(seed: int, index: int, families: Families | None = None) -> Problem:
     ``805%7=``, by 2 to 19. A number has 1 to 3 digits, each length equally often.
 
     ``residue``: any number of so many digits that leaves a remainder, such as ``%7=3=``, to which 10,
-    17, 24 and ten others are right. ``count``: add the same number again and again, modulo 100,
+    17, 24 and ten others are right. ``count``: add the same number again and again, modulo 100 or so,
     such as ``7+45s3=``, with scratch work ``3s52=2s97=1s42``: how many steps are left, and the value
     after this one. The last step decides: no step must be left, and the value right.
 
@@ -173,9 +178,10 @@ def problem(seed: int, index: int, families: Families | None = None) -> Problem:
         worked = str(right[int(len(right) * chance[3])])
         return Problem(f"%{modulus}={remainder}=", f"{remainder} {modulus} {chosen.digits}", family, worked)
     if family == "count":
-        first, step = int(100 * chance[1]), int(100 * chance[2])
+        above = 10**chosen.count_digits
+        first, step = int(above * chance[1]), int(above * chance[2])
         times = _between(chosen.least_count, chosen.most_count, chance[3])
-        values = [(first + step * (done + 1)) % 100 for done in range(times)]
+        values = [(first + step * (done + 1)) % above for done in range(times)]
         worked = "=".join(f"{times - done}s{value}" for done, value in enumerate(values))
         return Problem(f"{first}+{step}s{times}=", str(values[-1]), family, worked)
     digits = [str(int(10 * each)) for each in chance[2 : 5 + int(4 * chance[1])]]

@@ -10,7 +10,7 @@ is the geometric mean over base models.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +19,13 @@ import numpy.typing as npt
 from ada_bandit._types import FloatArray
 from llm.experiment.plan import Axis, RunKey
 from llm.experiment.results import Results, SeedMean, seed_mean, series
+from llm.histories import RunHistory
 
 __all__ = [
     "LEVEL",
     "Agreement",
     "ArmMeasure",
+    "after",
     "agreement",
     "area",
     "holm",
@@ -161,10 +163,37 @@ class ArmMeasure:
     """The same, corrected for the number of arms."""
 
 
-def measure_arms(results: Results, evaluation: str, axis: Axis, share: float = LEVEL) -> list[ArmMeasure]:
-    """Return the measures of all arms but the reference, which must have runs."""
+def after(curve: Curve, spent: float) -> Curve:
+    """Return a curve of which so much was spent before its start."""
+    where, rates = curve
+    return (np.append(0.0, where + spent), np.append(rates[0], rates)) if spent else curve
+
+
+def measure_arms(
+    results: Results,
+    evaluation: str,
+    axis: Axis,
+    share: float = LEVEL,
+    before: Mapping[str, int] | None = None,
+) -> list[ArmMeasure]:
+    """Return the measures of all arms but the reference, which must have runs.
+
+    Parameters
+    ----------
+    results
+        The runs.
+    evaluation, axis
+        What is measured, and against what.
+    share
+        As in `spending_ratio`.
+    before
+        Responses that an arm needs before its runs, such as a probe's; as many tokens each as in the runs.
+    """
     curves = {
-        arm: {key: series(run, evaluation, axis) for key, run in found.runs.items()}
+        arm: {
+            key: after(series(run, evaluation, axis), _before(run, axis, (before or {}).get(arm, 0)))
+            for key, run in found.runs.items()
+        }
         for arm, found in results.arms.items()
     }
     reference = curves[results.reference]
@@ -207,6 +236,13 @@ def measure_arms(results: Results, evaluation: str, axis: Axis, share: float = L
         )
     corrected = holm([each.p_area for each in found])
     return [_with_holm(each, value) for each, value in zip(found, corrected, strict=True)]
+
+
+def _before(run: RunHistory, axis: Axis, responses: int) -> float:
+    if not responses or axis == "responses":
+        return float(responses)
+    last = run.evals[-1]
+    return float(responses * last["total_tokens"] / last["total_responses"])
 
 
 def _with_holm(measure: ArmMeasure, value: float) -> ArmMeasure:

@@ -31,7 +31,7 @@ from ada_bandit.efficiency import gradient_efficiency
 from ada_bandit.errors import InputError
 from ada_bandit.exact import analyze
 from ada_bandit.lattice import binomial_rows
-from ada_bandit.laws import Law
+from ada_bandit.laws import Grid, Law
 from ada_bandit.measured import measure_efficiency
 from ada_bandit.optimal import Problem
 from ada_bandit.policy import AnyPolicy, Policy
@@ -43,7 +43,7 @@ from ada_bandit.stopping import solve_together
 from llm.config import RunConfig
 from llm.experiment.plan import Experiment
 
-__all__ = ["Prediction", "known_responses", "posteriors", "predict", "transfer_of"]
+__all__ = ["Bounds", "Prediction", "bounds", "known_responses", "posteriors", "predict", "transfer_of"]
 
 _PROBLEM = ("samples", "max_samples", "group_size")
 
@@ -95,6 +95,49 @@ class _Arm:
     policy: AnyPolicy | None
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """The most that the score model has room for on a base model, over the arm of reference, per response."""
+
+    task: str
+    """Name of the experiment."""
+    base: str
+    """The base model."""
+    one_response: float
+    """Of one response a prompt with the best advantages."""
+    optimum: float
+    """Of the best policy that knows the law alone."""
+    known: float
+    """Of the best policy where every prompt's rate is known and each gets a response."""
+    known_skipping: float
+    """Of the best policy where every prompt's rate is known and prompts may be skipped."""
+
+
+def bounds(task: str, experiment: Experiment, probes: Mapping[str, ProbedScores]) -> list[Bounds]:
+    """Return how much there is to win on each base model; arguments and errors as of `predict`."""
+    found = []
+    for base in experiment.bases:
+        probed = _probe_of(task, base, probes)
+        config = experiment.run_config(experiment.reference, experiment.rates[0], experiment.config.seeds[0], base)
+        model = _model(config, probed)
+        least = _arm(config, model, probed).value
+        law = probed.prior
+        rates, weights = law.quadrature(32)
+        there = weights > 1e-6
+        known = [Problem(Grid([rate]), model, max_samples=16) for rate in rates[there].tolist()]
+        best = [
+            solve_together(problems, sizes, np.full(len(problems), skip)).price
+            for problems, sizes, skip in (
+                ([Problem(law, model, max_samples=1)], [1.0], False),
+                ([Problem(law, model)], [1.0], False),
+                (known, weights[there], False),
+                (known, weights[there], True),
+            )
+        ]
+        found.append(Bounds(task, base, *(value / least for value in best)))
+    return found
+
+
 def transfer_of(overlap: float, pool: int) -> float:
     """Return t = c / (c + (1 - c) / N)."""
     return overlap / (overlap + (1 - overlap) / pool) if overlap > 0 else 0.0
@@ -119,28 +162,38 @@ def predict(task: str, experiment: Experiment, probes: Mapping[str, ProbedScores
     """
     found = []
     for base in experiment.bases:
-        if base not in probes:
-            msg = f"the base {base!r} of {task!r} has no probe; give --probe {base}=FILE, the scores.npz of 'llm probe'"
-            raise InputError(msg)
-        found += _on_base(task, base, experiment, probes[base])
+        found += _on_base(task, base, experiment, _probe_of(task, base, probes))
     return found
 
 
-def _on_base(task: str, base: str, experiment: Experiment, probed: ProbedScores) -> list[Prediction]:
-    if probed.noise_ratio is None:
+def _probe_of(task: str, base: str, probes: Mapping[str, ProbedScores]) -> ProbedScores:
+    if base not in probes:
+        msg = f"the base {base!r} of {task!r} has no probe; give --probe {base}=FILE, the scores.npz of 'llm probe'"
+        raise InputError(msg)
+    if probes[base].noise_ratio is None:
         msg = f"the probe of {base!r} has no noise ratio, as |phi|^2 is not above 0 on average; take more prompts"
         raise InputError(msg)
+    return probes[base]
+
+
+def _model(config: RunConfig, probed: ProbedScores) -> ScoreModel:
+    """Return the score model of a run: what was probed, and the transfer and batch that follow from its sizes."""
     overlap = min(max(probed.overlap or 0.0, 0.0), 1.0)
-    arms, configs = {}, {}
+    return ScoreModel(
+        probed.noise_ratio or 0.0,
+        transfer=transfer_of(overlap, config.task.size),
+        overlap=overlap,
+        batch=config.train.prompts,
+    )
+
+
+def _on_base(task: str, base: str, experiment: Experiment, probed: ProbedScores) -> list[Prediction]:
+    assert probed.noise_ratio is not None  # noqa: S101 - for mypy; it was looked at
+    arms, configs, models = {}, {}, {}
     for arm in experiment.config.arms:
         config = configs[arm] = experiment.run_config(arm, experiment.rates[0], experiment.config.seeds[0], base)
-        model = ScoreModel(
-            probed.noise_ratio,
-            transfer=transfer_of(overlap, config.task.size),
-            overlap=overlap,
-            batch=config.train.prompts,
-        )
-        arms[arm] = _arm(config, model, probed)
+        models[arm] = _model(config, probed)
+        arms[arm] = _arm(config, models[arm], probed)
     reference = arms[experiment.reference]
     measured = _measured(arms, configs, experiment.reference, probed)
     return [
@@ -159,8 +212,8 @@ def _on_base(task: str, base: str, experiment: Experiment, probed: ProbedScores)
             mean=probed.prior.mean,
             noise_pos=probed.noise_ratio[0],
             noise_neg=probed.noise_ratio[1],
-            overlap=overlap,
-            transfer=transfer_of(overlap, configs[name].task.size),
+            overlap=models[name].overlap,
+            transfer=models[name].transfer,
         )
         for name, arm in arms.items()
     ]

@@ -20,7 +20,7 @@ from ada_bandit.programs.records import plain, to_csv, to_json
 from ada_bandit.programs.scores import ProbedScores, read_scores
 from llm.commands.errors import command
 from llm.experiment.plan import read_experiment
-from llm.experiment.predict import Prediction, predict
+from llm.experiment.predict import Bounds, Prediction, bounds, predict
 
 __all__ = ["predict_experiments"]
 
@@ -32,9 +32,7 @@ def predict_experiments(
         list[str],
         typer.Option(metavar="BASE=FILE", help="A probe of each base model: its scores.npz; repeatable."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of predictions.csv and predictions.md.")] = Path(
-        "out/llm/predictions"
-    ),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the tables.")] = Path("out/llm/predictions"),
     as_json: JsonOption = False,
 ) -> None:
     """Predict how many responses and tokens every arm needs, over those of the reference, from probes of the bases.
@@ -45,19 +43,38 @@ def predict_experiments(
     """  # noqa: D301 - \b keeps the lines of the example apart
     probes = dict(_probe(text) for text in probe)
     found: list[Prediction] = []
+    room: list[Bounds] = []
     for config in configs:
-        found += predict(config.stem, read_experiment(config, out), probes)
+        plan = read_experiment(config, out)
+        found += predict(config.stem, plan, probes)
+        room += bounds(config.stem, plan, probes)
     rows = [dict(plain(asdict(each))) for each in found]
     if as_json:
         sys.stdout.write(to_json(rows))
         return
-    texts = {"predictions.csv": to_csv(rows), "predictions.md": to_markdown(found)}
+    texts = {
+        "predictions.csv": to_csv(rows),
+        "predictions.md": to_markdown(found),
+        "bounds.csv": to_csv([asdict(each) for each in room]),
+    }
     written = write_results(make_folder(out), texts)
     shown = open_console()
     for task in dict.fromkeys(each.task for each in found):
         shown.print()
         shown.print(_table(task, [each for each in found if each.task == task]))
+    shown.print()
+    shown.print(_bounds_table(room))
     print_written(out, written, shown)
+
+
+def _bounds_table(room: Sequence[Bounds]) -> Table:
+    table = new_table(
+        "room, of the reference", "base", "one\nresponse", "optimum", "rates\nknown", "rates known,\nskipping"
+    )
+    for each in room:
+        values = (each.one_response, each.optimum, each.known, each.known_skipping)
+        table.add_row(escape(each.base), *(f"{value:.2f}" for value in values))
+    return table
 
 
 def _probe(text: str) -> tuple[str, ProbedScores]:

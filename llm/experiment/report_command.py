@@ -57,6 +57,13 @@ def report(
     reference: Annotated[
         str, typer.Option(metavar="ARM", help="Arm with which the others are compared; the config's unless given.")
     ] = "",
+    before: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ARM=RESPONSES",
+            help="Responses that an arm needs before its runs, such as those of a probe; repeatable.",
+        ),
+    ] = None,
     without: Annotated[
         list[str] | None, typer.Option(metavar="ARM", help="Leave an arm out of the agreement; repeatable.")
     ] = None,
@@ -76,18 +83,19 @@ def report(
     rows: list[_Row] = []
     notes: list[str] = []
     told = _predicted(predictions)
+    earlier = dict(_responses(text) for text in before or [])
     for text in run:
         config, equals, folder = text.partition("=")
         if not equals:
             msg = f"a run must be CONFIG=DIR, such as trials.toml=out/trials; got {text!r}"
             raise InputError(msg)
         found, more = _measured(
-            Path(config), Path(folder), told, evaluation=evaluation, level=level, reference=reference
+            Path(config), Path(folder), told, evaluation=evaluation, level=level, reference=reference, before=earlier
         )
         rows += found
         notes += more
     known = dict.fromkeys(row.measure.arm for row in rows)
-    for arm in without or []:
+    for arm in [*(without or []), *earlier]:
         if arm not in known:
             raise unknown_name("arm", arm, known)
     agreements = {axis: _agreement(rows, axis, set(without or [])) for axis in _AXES}
@@ -131,6 +139,14 @@ def report(
     print_written(out, written, shown)
 
 
+def _responses(text: str) -> tuple[str, int]:
+    arm, equals, count = text.partition("=")
+    if not equals or not count.isdecimal():
+        msg = f"what an arm needs before must be ARM=RESPONSES, such as bayes=6400; got {text!r}"
+        raise InputError(msg)
+    return arm, int(count)
+
+
 def _predicted(path: Path) -> dict[tuple[str, str, Axis], float]:
     """Return the predicted ratio of an arm by task, arm and axis: the geometric mean over base models."""
     try:
@@ -153,6 +169,7 @@ def _measured(
     evaluation: str,
     level: float,
     reference: str,
+    before: Mapping[str, int],
 ) -> tuple[list[_Row], list[str]]:
     plan = read_experiment(config, folder, {"reference": reference} if reference else None)
     arms = list(plan.config.arms)
@@ -169,7 +186,7 @@ def _measured(
     task = config.stem
     rows = []
     for axis in _AXES:
-        for measure in measure_arms(results, evaluation, axis, level):
+        for measure in measure_arms(results, evaluation, axis, level, before):
             keys = [(task, arm, axis) for arm in (measure.arm, plan.reference)]
             for key in keys:
                 if key not in told:

@@ -124,23 +124,25 @@ def test_worked_numbers_of_a_remainder_come_equally_often() -> None:
     assert all(within(count, COUNT, 1 / 90) for count in counts.values())
 
 
-def test_counting_is_right_if_no_step_is_left_and_the_sum_is_right() -> None:
-    families = Families({"count": 1}, least_count=2, most_count=5)
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_counting_is_right_if_no_step_is_left_and_the_sum_is_right(digits: int) -> None:
+    families = Families({"count": 1}, least_count=2, most_count=5, count_digits=digits)
+    above = 10**digits
     for index in range(500):
         made = problem(7, index, families)
         first, rest = made.text.rstrip("=").split("+")
         step, times = map(int, rest.split("s"))
         assert 2 <= times <= 5
-        value = (int(first) + times * step) % 100
+        value = (int(first) + times * step) % above
         steps = made.worked.split("=")
         assert [int(each.split("s")[0]) for each in steps] == list(range(times, 0, -1))
         assert [int(each.split("s")[1]) for each in steps] == [
-            (int(first) + done * step) % 100 for done in range(1, times + 1)
+            (int(first) + done * step) % above for done in range(1, times + 1)
         ]
         assert is_right("count", made.answer, made.worked)
         # The scratch work before the last step may be any.
         assert is_right("count", made.answer, f"junk=1s{value}")
-        assert not is_right("count", made.answer, f"1s{(value + 1) % 100}")
+        assert not is_right("count", made.answer, f"1s{(value + 1) % above}")
         assert not is_right("count", made.answer, f"2s{value}")
         assert not is_right("count", made.answer, str(value))
         assert len(made.text) + len(made.worked) + 1 <= families.longest

@@ -27,7 +27,7 @@ from llm.experiment.agreement import (
     two_sided,
 )
 from llm.experiment.plan import read_experiment
-from llm.experiment.results import ArmRuns, Results, seed_mean
+from llm.experiment.results import AXES, ArmRuns, Results, seed_mean
 from llm.histories import RunHistory
 
 
@@ -187,6 +187,22 @@ def test_arms_are_measured_by_base_and_paired() -> None:
     assert by_tokens.by_base == pytest.approx(found.by_base)
 
 
+def test_what_was_spent_before_counts() -> None:
+    arms = {
+        name: ArmRuns(1e-4, {0: run_of([0.1 + slope * place for place in range(11)])})
+        for name, slope in (("slow", 0.01), ("arm", 0.02))
+    }
+    results = Results(arms, {"steps": [1], "responses": [1], "tokens": [1]}, "slow")
+    # The slow one has 0.16 at 60 responses, the other one at 30 and what it needed before.
+    for before, ratio in ((0, 60 / 30), (10, 60 / 40), (30, 60 / 60)):
+        for axis in AXES[1:]:
+            (found,) = measure_arms(results, "held_out", axis, before={"arm": before})
+            assert found.ratio == pytest.approx(ratio)
+    # Until then it has what it starts with: 10 at 0.1, then from there to 0.28 over 90.
+    (found,) = measure_arms(results, "held_out", "responses", before={"arm": 10})
+    assert found.area.mean == pytest.approx((10 * 0.1 + 90 * 0.19) / 100 - 0.15)
+
+
 CONFIG = """
 seeds = [0, 1]
 learning_rates = [1e-4]
@@ -273,6 +289,8 @@ def test_the_report_sets_measured_beside_predicted(tmp_path: Path) -> None:
         (["--without", "fsat"], "did you mean 'fast'"),
         (["--run", "nothing"], "a run must be CONFIG=DIR"),
         (["--reference", "fsat"], "did you mean 'fast'"),
+        (["--before", "fast"], "such as bayes=6400; got 'fast'"),
+        (["--before", "fsat=5"], "did you mean 'fast'"),
     ],
 )
 def test_what_the_report_cant_use_is_named(tmp_path: Path, change: list[str], words: str) -> None:

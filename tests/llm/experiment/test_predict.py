@@ -16,7 +16,7 @@ from ada_bandit.laws import Grid
 from ada_bandit.programs.scores import ProbedScores, write_scores
 from llm.cli import app
 from llm.experiment.plan import Experiment, read_experiment
-from llm.experiment.predict import Prediction, known_responses, posteriors, predict, transfer_of
+from llm.experiment.predict import Prediction, bounds, known_responses, posteriors, predict, transfer_of
 
 RATES = np.array([0.1, 0.3, 0.5, 0.8])
 WEIGHTS = np.array([0.4, 0.3, 0.2, 0.1])
@@ -199,6 +199,22 @@ def by_history(known: int) -> tuple[list[float], list[float]]:
         worths.append(float(worth))
         chances.append(float(joint.sum()))
     return worths, chances
+
+
+def test_bounds_rise_with_what_is_known(tmp_path: Path) -> None:
+    plan = experiment(tmp_path, "[arms.one]\npolicy = {empirical_bayes = {max_samples = 1}}")
+    (found,) = bounds("trial", plan, {"a": probed(overlap=0.0)})
+    one = of_arms(predict("trial", plan, {"a": probed(overlap=0.0)}))["one"]
+    assert found.one_response == pytest.approx(one.ratio_responses)
+    # t = 0: of a prompt at p, kappa = p q, one response is worth kappa^2 (p q^2 / (q^2 + nu+) + q p^2 / (p^2 + nu-)).
+    p, q = RATES, 1 - RATES
+    worth = (p * q) ** 2 * (p * q**2 / (q**2 + 1.5) + q * p**2 / (p**2 + 4.0))
+    four = of_arms(predict("trial", plan, {"a": probed(overlap=0.0)}))["grpo"].efficiency
+    # A second response to a prompt repeats its direction, so the first one is worth most; prompts that are skipped cost
+    # nothing, and where none may be skipped, the best ones make up for them with more responses each.
+    assert found.known >= mean(worth) / four
+    assert found.known_skipping == pytest.approx(worth.max() / four, rel=1e-6)
+    assert found.one_response <= found.optimum <= found.known <= found.known_skipping
 
 
 def test_measured_ratios_are_those_of_the_class_sums(tmp_path: Path) -> None:
