@@ -1,27 +1,48 @@
-"""Claims, what was measured, and the verdict: holds, doesn't hold, or can't tell."""
+"""Claims, what was measured, and the verdict: holds, doesn't hold, can't tell, or only reported."""
 
 from __future__ import annotations
 
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from ada_bandit.errors import InputError, check_number, unknown_name
 
-__all__ = ["CANT_TELL", "FAILS", "HOLDS", "Claim", "Measure", "Verdict", "judge", "load_claims", "sign_test"]
+__all__ = [
+    "CANT_TELL",
+    "EVIDENCE",
+    "FAILS",
+    "HOLDS",
+    "PUBLISHED",
+    "REPORTED",
+    "Claim",
+    "Measure",
+    "Verdict",
+    "evidence_of",
+    "judge",
+    "load_claims",
+    "sign_test",
+]
 
-Outcome: TypeAlias = Literal["holds", "doesn't hold", "can't tell"]
+Outcome: TypeAlias = Literal["holds", "doesn't hold", "can't tell", "reported"]
 HOLDS: Outcome = "holds"
 FAILS: Outcome = "doesn't hold"
 CANT_TELL: Outcome = "can't tell"
+REPORTED: Outcome = "reported"
+"""Of a claim of the paper that only its own numbers speak for: nothing of ours bears on it."""
 
-HOW = ("exact", "simulated", "LLM", "published data")
+PUBLISHED = "published data"
+EVIDENCE: Mapping[str, str] = MappingProxyType({"exact": "exact", "LLM": "language model", "simulated": "simulated"})
+"""The columns of evidence, the strongest first: how a claim is tested, and what tables call it."""
+HOW = (*EVIDENCE, PUBLISHED)
 """How a claim can be tested."""
-_JUDGES = ("within", "above", "below", "sign")
-_KEYS = ("id", "claim", "published", "how", "test", "judge", "tolerance", "relative", "bound", "level", "whose")
+_JUDGES = ("within", "above", "below", "sign", "all")
+_TEXTS = ("id", "claim", "published", "how", "test", "judge")
+_KEYS = (*_TEXTS, "tolerance", "relative", "bound", "level", "whose", "plain", "why")
 
 
 @dataclass(frozen=True)
@@ -39,7 +60,7 @@ class Claim:
     test: str
     """How it is tested here."""
     judge: str
-    """``within``, ``above``, ``below`` or ``sign``; see `judge`."""
+    """``within``, ``above``, ``below``, ``sign`` or ``all``; see `judge`."""
     tolerance: float = 0.0
     """Of ``within``: the largest difference that counts as agreement."""
     relative: bool = False
@@ -50,6 +71,10 @@ class Claim:
     """Of ``sign``: the confidence level."""
     whose: str = "paper"
     """Whose claim it is: ``paper`` or ``ours``."""
+    plain: str = ""
+    """What a plainer test comes to, where it misjudges the claim: an outcome; "" where there is none."""
+    why: str = ""
+    """Why that test is not taken; stands beside `plain`."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +93,18 @@ class Measure:
     """Of ``sign``: comparisons that go the way of the claim."""
     losses: int = 0
     """Comparisons that go the other way; ties are left out."""
+    readings: int = 0
+    """Of ``all``: ways to look at it; `wins` of them speak for the claim and `losses` against it."""
+
+
+def evidence_of(how: str, whose: str) -> str:
+    """Return the column of evidence of a test; "" for a claim of the paper that only restates its numbers.
+
+    What we conclude from published numbers is arithmetic, hence exact.
+    """
+    if how == PUBLISHED:
+        return "" if whose == "paper" else EVIDENCE["exact"]
+    return EVIDENCE[how]
 
 
 @dataclass(frozen=True)
@@ -96,6 +133,9 @@ class Verdict:
             "ours": self.measure.ours,
             "outcome": self.outcome,
             "how": self.claim.how,
+            "evidence": evidence_of(self.claim.how, self.claim.whose),
+            "plain": self.claim.plain,
+            "why": self.claim.why,
             "test": self.claim.test,
             "judge": self.claim.judge,
             "tolerance": self.claim.tolerance,
@@ -104,6 +144,7 @@ class Verdict:
             "reference": plain(self.measure.reference),
             "wins": self.measure.wins,
             "losses": self.measure.losses,
+            "readings": self.measure.readings,
             "p_value": self.p_value,
         }
 
@@ -129,7 +170,7 @@ def _claim(entry: Mapping[str, Any], path: Path) -> Claim:
     for key in entry:
         if key not in _KEYS:
             raise unknown_name(f"key of a claim in {str(path)!r}", key, _KEYS)
-    for key in _KEYS[:6]:
+    for key in _TEXTS:
         if not isinstance(entry.get(key), str) or not entry[key]:
             msg = f"every claim in {str(path)!r} needs the text {key!r}; got {dict(entry)!r}"
             raise InputError(msg)
@@ -141,6 +182,13 @@ def _claim(entry: Mapping[str, Any], path: Path) -> Claim:
     ):
         if value not in known:
             raise unknown_name(f"{what} of a claim in {str(path)!r}", value, known)
+    if bool(claim.plain) != bool(claim.why):
+        msg = (
+            f"'plain' and 'why' stand together; claim {claim.id!r} in {str(path)!r} has {claim.plain!r}, {claim.why!r}"
+        )
+        raise InputError(msg)
+    if claim.plain and claim.plain not in {HOLDS, FAILS, CANT_TELL}:
+        raise unknown_name(f"plain outcome of a claim in {str(path)!r}", claim.plain, (HOLDS, FAILS, CANT_TELL))
     check_number("tolerance", claim.tolerance, 0)
     check_number("level", claim.level, 0.5, 1, strict=True)
     return claim
@@ -163,9 +211,17 @@ def judge(item: str, claim: Claim, measure: Measure) -> Verdict:
         The value is above (below) the bound, likewise.
     ``sign``
         One-sided sign test over comparisons, in both directions at the claim's level.
+    ``all``
+        Every reading speaks for the claim: holds; every one against it: doesn't hold.
 
-    In all other cases, and where a number is missing, it can't be told.
+    In all other cases, and where a number is missing, it can't be told. A claim of the paper on
+    published data is reported, whatever the judge: its own numbers cannot confirm it.
     """
+    decided = _decide(item, claim, measure)
+    return decided if evidence_of(claim.how, claim.whose) else replace(decided, outcome=REPORTED)
+
+
+def _decide(item: str, claim: Claim, measure: Measure) -> Verdict:
     p_value = None
     outcome: Outcome = CANT_TELL
     if claim.judge == "sign":
@@ -175,6 +231,10 @@ def judge(item: str, claim: Claim, measure: Measure) -> Verdict:
         elif sign_test(measure.losses, measure.wins) <= 1 - claim.level:
             outcome = FAILS
         return Verdict(item, claim, measure, outcome, p_value)
+    if claim.judge == "all":
+        if measure.readings and measure.readings in (measure.wins, measure.losses):
+            outcome = HOLDS if measure.wins else FAILS
+        return Verdict(item, claim, measure, outcome)
     reference = measure.reference if claim.bound is None else claim.bound
     if not (math.isfinite(measure.value) and math.isfinite(reference) and math.isfinite(measure.error)):
         return Verdict(item, claim, measure, CANT_TELL)

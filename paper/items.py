@@ -24,6 +24,7 @@ ITEMS = (
     "objective",
     "frontier",
     "tokens",
+    "confounds",
 )
 """The items, those of the paper first."""
 EXACT = ("figure2", "figure5", "table2", "bias", "objective", "frontier")

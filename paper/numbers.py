@@ -11,6 +11,7 @@ from typing import Any
 
 from ada_bandit.errors import InputError
 from ada_bandit.programs.folders import write_text
+from paper.claims import CANT_TELL, EVIDENCE, FAILS, HOLDS, REPORTED
 from paper.items import ITEMS
 from paper.published import settings
 from paper.verdict import to_latex
@@ -22,6 +23,7 @@ MACROS = REPORT / "macros.toml"
 """Which number each macro is: ``Name = ["item/path/to/number", "format"]``."""
 
 _PREFIX = "num"
+_OUTCOMES = {"hold": HOLDS, "fail": FAILS, "unknown": CANT_TELL, "reported": REPORTED}
 
 
 def look_up(records: Mapping[str, Any], path: str) -> Any:
@@ -103,8 +105,8 @@ def _tally(verdicts: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
     tally: dict[str, dict[str, int]] = {}
     for whose in ("paper", "ours"):
         mine = [verdict["outcome"] for verdict in verdicts if verdict["whose"] == whose]
-        tally[whose] = {"all": len(mine)} | {
-            key: mine.count(outcome)
-            for key, outcome in (("hold", "holds"), ("fail", "doesn't hold"), ("unknown", "can't tell"))
-        }
+        exact = [v["outcome"] for v in verdicts if v["whose"] == whose and v["evidence"] == EVIDENCE["exact"]]
+        tally[whose] = {"all": len(mine), "exact": len(exact)}
+        for key, outcome in _OUTCOMES.items():
+            tally[whose] |= {key: mine.count(outcome), f"exact_{key}": exact.count(outcome)}
     return tally

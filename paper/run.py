@@ -17,7 +17,9 @@ from ada_bandit.programs.records import plain, to_json
 from paper import training
 from paper.bias import analysis as bias
 from paper.bias.sweep import sweep as sweep_bias
-from paper.claims import CANT_TELL, FAILS, HOLDS, Verdict, judge, load_claims
+from paper.claims import CANT_TELL, EVIDENCE, FAILS, HOLDS, REPORTED, Verdict, judge, load_claims
+from paper.confounds import analysis as confounds
+from paper.confounds.sweep import sweep as sweep_confounds
 from paper.figure1 import analysis as figure1
 from paper.figure2 import analysis as figure2
 from paper.figure2.sweep import sweep as sweep_figure2
@@ -37,7 +39,7 @@ from paper.table1.sweep import sweep as sweep_table1
 from paper.table2 import analysis as table2
 from paper.table2.sweep import sweep as sweep_table2
 from paper.tokens import analysis as tokens
-from paper.verdict import WHOSE, collect, count_outcomes, failures_first, to_markdown
+from paper.verdict import WHOSE, changed, collect, evidence_cells, failures_first, headline, to_markdown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,11 +60,12 @@ ANALYSES: Mapping[str, Callable[[Context], ItemResult]] = MappingProxyType(
         "objective": lambda _: objective.analyse(sweep_objective()),
         "frontier": lambda context: frontier.analyse(sweep_frontier(context)),
         "tokens": lambda context: tokens.analyse(training.main_runs(context)),
+        "confounds": lambda context: confounds.analyse(sweep_confounds(context)),
     }
 )
 """What each item computes, and how it is analysed."""
 
-_COLOURS = {FAILS: "bold red", CANT_TELL: "yellow", HOLDS: "green"}
+_COLOURS = {FAILS: "bold red", CANT_TELL: "yellow", HOLDS: "green", REPORTED: "dim"}
 
 
 def run(names: Sequence[str], out: Path, *, quick: bool, figures: bool, resume: bool) -> None:
@@ -138,15 +141,23 @@ def _print(verdicts: Sequence[dict[str, Any]], console: Console) -> None:
         table.add_column("item", min_width=9, overflow="fold")
         for head, ratio in (("claim", 5), ("published", 3), ("ours", 5)):
             table.add_column(head, ratio=ratio, overflow="fold")
-        table.add_column("", min_width=12, no_wrap=True)
+        for head in EVIDENCE.values():
+            table.add_column(head, min_width=9, overflow="fold")
         for verdict in failures_first(mine):
             cells = [escape(verdict[key]) for key in ("claim", "published", "ours")]
             colour = _COLOURS[verdict["outcome"]]
-            item = f"{escape(verdict['item'])}\n[dim]{escape(verdict['how'])}[/dim]"
-            table.add_row(item, *cells, f"[{colour}]{verdict['outcome']}[/{colour}]")
+            mark = f"\n[{colour}]{REPORTED}[/{colour}]" if verdict["outcome"] == REPORTED else ""
+            item = f"{escape(verdict['item'])}\n[dim]{escape(verdict['id'])}[/dim]{mark}"
+            columns = [f"[{colour}]{cell}[/{colour}]" if cell else "" for cell in evidence_cells(verdict)]
+            table.add_row(item, *cells, *columns)
         console.print(table)
-        console.print(f"{len(mine)} claims: {count_outcomes(mine)}", style="bold", highlight=False)
+        console.print(headline(mine), style="bold", highlight=False)
         failed = [f"{verdict['item']}/{verdict['id']}" for verdict in mine if verdict["outcome"] == FAILS]
         if failed:
             console.print(f"Does not hold: {', '.join(failed)}", style="bold red", highlight=False)
+        other = changed(mine)
+        if other:
+            console.print("Where a plainer test says otherwise:", style="bold", highlight=False)
+        for line in other:
+            console.print(f"  {escape(line)}", highlight=False)
         console.print()

@@ -17,7 +17,7 @@ import numpy as np
 from ada_bandit import Policy
 from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import line_style
-from paper.claims import Measure
+from paper.claims import Measure, sign_test
 from paper.laws import balance, base_law, grpo, pos
 from paper.published import settings
 from paper.results import Context
@@ -35,9 +35,11 @@ __all__ = [
     "SETS",
     "Variant",
     "band",
+    "deviation_runs",
     "main_runs",
     "matched_to",
     "paired",
+    "unanimous",
     "variant_runs",
     "variants",
 ]
@@ -153,6 +155,13 @@ def variant_runs(context: Context) -> dict[str, Sweep]:
     }
 
 
+@cache
+def deviation_runs(policies: tuple[Policy, ...], context: Context) -> Sweep:
+    """Return runs of the given policies on all prompts, as many seeds as a variant has."""
+    seeds = context_seeds(context, _QUICK_VARIANT_SEEDS, _VARIANT_SEEDS)
+    return _run(Plan(policies, (_task(),), _setting(), seeds, matched="off"), context)
+
+
 def paired(ours: FloatArray, theirs: FloatArray, words: str) -> Measure:
     """Return the sign comparison of two arrays by seed, with the mean difference in words."""
     gap = ours - theirs
@@ -160,6 +169,25 @@ def paired(ours: FloatArray, theirs: FloatArray, words: str) -> Measure:
     wins, losses = int((gap > 0).sum()), int((gap < 0).sum())
     text = f"{words} {gap.mean():+.4f} ± {error:.4f}; ahead in {wins} of {gap.size} seeds"
     return Measure(text, float(gap.mean()), 2 * float(error), 0.0, wins, losses)
+
+
+def unanimous(readings: Mapping[str, tuple[FloatArray, FloatArray]], level: float = 0.95) -> Measure:
+    """Return in how many readings of the same runs ours is ahead, and in how many behind, each by its sign test.
+
+    Parameters
+    ----------
+    readings
+        Values by seed of ours and of theirs, by what is read.
+    level
+        Confidence level of each test.
+    """
+    gaps = {name: ours - theirs for name, (ours, theirs) in readings.items()}
+    sides = {name: (int((gap > 0).sum()), int((gap < 0).sum())) for name, gap in gaps.items()}
+    ahead = [name for name, (wins, losses) in sides.items() if sign_test(wins, losses) <= 1 - level]
+    behind = [name for name, (wins, losses) in sides.items() if sign_test(losses, wins) <= 1 - level]
+    each = ", ".join(f"{name} {gap.mean():+.4f}" for name, gap in gaps.items())
+    text = f"ahead in {len(ahead)}, behind in {len(behind)} of {len(gaps)} readings: {each}"
+    return Measure(text, wins=len(ahead), losses=len(behind), readings=len(gaps))
 
 
 def band(axes: Axes, x: FloatArray, values: FloatArray, index: int) -> None:

@@ -30,6 +30,10 @@ class BaselineErrors:
     """`[rate]` -Cov(N, mean) / E[N] by rule, summed over the exit law."""
     mse: dict[str, float]
     """Mean squared error of the pool mean over the training law, by rule."""
+    responses: float
+    """E[N] of balance over the training law."""
+    matched_mse: float
+    """E[p q] / E[N]: that of the mean of as many plain responses, the same number for every prompt."""
 
 
 def sweep() -> BaselineErrors:
@@ -47,4 +51,6 @@ def sweep() -> BaselineErrors:
         covariance[name] = -(product - first * mean) / first
     nodes, weights = training_law().quadrature(66)
     mse = {name: float(weights @ analyze(policy, nodes).pool_mean_mse) for name, policy in policies.items()}
-    return BaselineErrors(rates, policies, estimators, covariance, mse)
+    responses = float(weights @ analyze(policies["balance"], nodes).expected_samples)
+    matched = float(weights @ (nodes * (1 - nodes))) / responses
+    return BaselineErrors(rates, policies, estimators, covariance, mse, responses, matched)

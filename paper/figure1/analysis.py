@@ -11,7 +11,7 @@ from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import line_style
 from paper.claims import Measure
 from paper.results import ItemResult, gaps
-from paper.training import MATCHED, NAMES, RULES, band, matched_to, paired
+from paper.training import MATCHED, NAMES, RULES, SETS, band, matched_to, paired, unanimous
 from sim.learn.study import Sweep
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ def late(sweep: Sweep, name: str, rule: str) -> FloatArray:
     return np.asarray(values[:, values.shape[1] // 2 :].mean(axis=1))
 
 
+def last(sweep: Sweep, name: str, rule: str) -> FloatArray:
+    """Return the training reward at the last evaluation, ``[seed]``."""
+    return np.asarray(sweep.values(name, rule, "train_pass_rate")[:, -1])
+
+
 def early(sweep: Sweep, name: str, rule: str) -> FloatArray:
     """Return the mean training reward over the first eighth, ``[seed]``."""
     values = sweep.values(name, rule, "train_pass_rate")
@@ -42,19 +47,26 @@ def analyse(sweep: Sweep) -> ItemResult:
         "balance": ("balance", "grpo", rules),
         "pos": ("pos", "grpo", rules),
         "order": ("balance", "pos", rules),
-        "matched": ("balance", matched_to("balance"), rules),
         "early": ("balance", "grpo", first),
     }
     measures: dict[str, Measure] = {
         key: paired(values[ours], values[theirs], "reward") for key, (ours, theirs, values) in pairs.items()
     }
+    half = paired(rules["balance"], rules[matched_to("balance")], "reward")
+    measures["matched"] = unanimous(
+        {
+            f"{name}, {when}": (read(sweep, name, "balance"), read(sweep, name, matched_to("balance")))
+            for name in SETS
+            for when, read in (("second half", late), ("end", last))
+        }
+    )
     numbers = {
         "setting": sweep.plan.setting.to_dict(),
         "seeds": sweep.plan.seeds,
         "reward": {rule: float(values.mean()) for rule, values in rules.items()},
         "start": float(sweep.values(_SET, "grpo", "train_pass_rate")[:, 0].mean()),
         "end": {rule: float(sweep.values(_SET, rule, "train_pass_rate")[:, -1].mean()) for rule in rules},
-        "gap": gaps(measures),
+        "gap": gaps({key: measures[key] for key in pairs} | {"matched": half}),
         "matched_n": sweep.matched[_SET],
         "responses": {rule: sweep.whole(_SET, rule, "responses").mean / sweep.plan.setting.batch for rule in rules},
     }

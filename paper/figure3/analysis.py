@@ -60,7 +60,10 @@ def analyse(sweeps: dict[str, Sweep]) -> ItemResult:
             name: {rule: {"mean": gap[0], "error": gap[1]} for rule, gap in one.items()} for name, one in gaps.items()
         },
     }
-    measures = {rule: Measure(words(rule), len(ahead[rule]) / total, reference=1.0) for rule in ("pos", "balance")} | {
+    measures = {
+        rule: Measure(words(rule), wins=len(ahead[rule]), losses=len(behind[rule]), readings=total)
+        for rule in ("pos", "balance")
+    } | {
         "most": Measure(words("balance"), len(ahead["balance"]) / total),
         "step-size": Measure(
             f"{mean:+.4f} ± {error:.4f} at a third of the step size", mean / error if error > 0 else np.nan, 2.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
-from paper.frontier.sweep import MODELS, NOISE, RULES, FrontierPlots
+from paper.frontier.sweep import MODELS, NOISE, RULES, FrontierPlots, Step
 from paper.results import ItemResult
 
 if TYPE_CHECKING:
@@ -18,6 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["analyse"]
 
 _NAMES = {"grpo": "GRPO, n = 4", "pos": "pos", "balance": "balance"}
+
+
+def _ahead(steps: Mapping[str, Step], control: str) -> Measure:
+    """Return in how many regimes a step is ahead of one with as many responses, and in how many behind."""
+    ratios: dict[str, float] = {name: getattr(one, control) for name, one in steps.items()}
+    each = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
+    against = [one.grpo for one in steps.values()]
+    return Measure(
+        f"{each}; {min(against):.2f} to {max(against):.2f} of GRPO with n = 4",
+        wins=sum(ratio > 1 for ratio in ratios.values()),
+        losses=sum(ratio < 1 for ratio in ratios.values()),
+        readings=len(steps),
+    )
 
 
 def analyse(data: FrontierPlots) -> ItemResult:
@@ -55,11 +70,16 @@ def analyse(data: FrontierPlots) -> ItemResult:
     nearest = [s["of_optimum"] for s in settings if s["rule"] == "balance"]
     best = max(range(len(nearest)), key=nearest.__getitem__)
 
-    def both(values: list[float]) -> str:
-        return f"{values[0]:.2f} and {values[1]:.2f} times (noise ratio {NOISE[0]:g} and {NOISE[1]:g})"
+    def regimes(values: Sequence[float], shared: Sequence[float]) -> str:
+        return (
+            f"{values[0]:.2f} and {values[1]:.2f} times (noise ratio {NOISE[0]:g} and {NOISE[1]:g}) with transfer 0, "
+            f"{shared[0]:.2f} and {shared[1]:.2f} with transfer 1"
+        )
 
     numbers = {
         "settings": settings,
+        "transfer_1": data.shared,
+        "steps": {name: asdict(one) for name, one in data.steps.items()},
         "optimum": optimum,
         "balance_per_step": step,
         "balance_per_response": response,
@@ -72,10 +92,16 @@ def analyse(data: FrontierPlots) -> ItemResult:
         "responses": {name: float(point.responses) for name, point in zip(RULES, data.plots[0].points, strict=True)},
     }
     measures = {
-        "per-step": Measure(both(step), min(step)),
-        "per-response": Measure(both(response), max(response)),
-        "per-response-pos": Measure(both(of_pos), max(of_pos)),
-        "dear-updates": Measure(both(dear), min(dear)),
+        "per-step": _ahead(data.steps, "selected"),
+        "per-step-all": _ahead(data.steps, "matched"),
+        "per-response": Measure(regimes(response, data.shared["balance"]), max(*response, *data.shared["balance"])),
+        "per-response-pos": Measure(regimes(of_pos, data.shared["pos"]), max(*of_pos, *data.shared["pos"])),
+        "dear-updates": Measure(
+            regimes(dear, data.shared["dear"]),
+            wins=sum(ratio > 1 for ratio in (*dear, *data.shared["dear"])),
+            losses=sum(ratio < 1 for ratio in (*dear, *data.shared["dear"])),
+            readings=len(dear) + len(data.shared["dear"]),
+        ),
         "near-optimal": Measure(f"{min(nearest):.2f} to {max(nearest):.2f} of the optimum", min(nearest)),
     }
     return ItemResult(numbers, measures, {"frontier": partial(_draw, data)})

@@ -10,7 +10,7 @@ import numpy as np
 from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure
-from paper.objective.sweep import Objectives
+from paper.objective.sweep import AT, AVERAGES, Objectives
 from paper.results import ItemResult
 
 if TYPE_CHECKING:
@@ -34,7 +34,18 @@ def analyse(data: Objectives) -> ItemResult:
     log_off = float(np.log2(9 / skew["balance"]))
     weights = {name: {str(rate): at(weight, rate) for rate in _AT} for name, weight in data.weights.items()}
     balance = data.objectives["balance"]
+    off = np.log2(data.est[AVERAGES[0]])
+    furthest = float(off[np.abs(off).argmax()])
+    words = "; ".join(
+        f"{values.min():.2f} to {values.max():.2f} at {average} responses a prompt"
+        for average, values in data.est.items()
+    )
+    ratio = {
+        str(average): 9 * float(values[AT.index(0.1)] / values[AT.index(0.9)]) for average, values in data.est.items()
+    }
     numbers = {
+        "est": {str(average): dict(zip(map(str, AT), values, strict=True)) for average, values in data.est.items()},
+        "est_skew": ratio,
         "weights": weights,
         "skew": skew,
         "log_skew": 9.0,
@@ -45,7 +56,8 @@ def analyse(data: Objectives) -> ItemResult:
         "balance_high": at(balance, 0.9),
     }
     measures = {
-        "log": Measure(
+        "log": Measure(f"p w(p) over that at 1/2, p from {AT[0]:g} to {AT[-1]:g}: {words}", furthest, reference=0.0),
+        "log-balance": Measure(
             f"w(0.1)/w(0.9) = {skew['balance']:.2f} (pos {skew['pos']:.2f}); 9 for log p", log_off, reference=0.0
         ),
         "hard-balance": Measure(f"{skew['balance']:.3f}: easy prompts count as much", skew["balance"]),

@@ -10,9 +10,10 @@ import numpy as np
 from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import GREY, legend, line_style
 from paper.claims import Measure, sign_test
+from paper.figure6.analysis import larger_on_hard
 from paper.results import ItemResult
 from paper.table1.sweep import Order
-from paper.training import NAMES, SETS, paired
+from paper.training import NAMES, SETS, paired, unanimous
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +56,7 @@ def analyse(data: Order) -> ItemResult:
         "simulated-balance": paired(mean["balance"], mean["grpo"], "pass rate"),
         "simulated-pos": paired(mean["pos"], mean["grpo"], "pass rate"),
         "simulated-order": paired(mean["balance"], mean["pos"], "pass rate"),
-        "simulated-hard": paired(gains["hard"], gains["all"], "hard minus all"),
+        "simulated-hard": unanimous(larger_on_hard(runs)),
     }
     numbers = {
         "seeds": runs.plan.seeds,

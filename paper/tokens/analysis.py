@@ -10,7 +10,7 @@ import numpy as np
 from ada_bandit.programs.figures import legend, line_style
 from paper.claims import Measure
 from paper.results import ItemResult, gaps
-from paper.training import MATCHED, NAMES, RULES, matched_to, paired
+from paper.training import MATCHED, NAMES, RULES, SETS, matched_to, paired, unanimous
 from sim.learn.study import AXES, Axis, Sweep
 
 if TYPE_CHECKING:
@@ -39,12 +39,24 @@ def analyse(sweep: Sweep) -> ItemResult:
         at[axis] = {"budget": budget} | {rule: float(values.mean()) for rule, values in rates.items()}
         if axis != "steps":
             measures[axis] = paired(rates["balance"], rates["grpo"], "pass rate")
-        if axis == "responses":
-            measures["matched-responses"] = paired(rates["balance"], rates[matched_to("balance")], "pass rate")
+    other = matched_to("balance")
+    readings = {}
+    for name in SETS:
+        # What both have spent for certain: GRPO with n = 4 is no part of this, and would end the comparison early.
+        pair = [run for rule in ("balance", other) for run in sweep.runs[name, rule]]
+        budget = min(float(run.spent("responses")[-1]) for run in pair)
+        for part, when in ((0.25, "a quarter"), (1.0, "the end")):
+            ours, theirs = (sweep.at_budget(name, rule, "responses", part * budget) for rule in ("balance", other))
+            readings[f"{name}, {when}"] = ours, theirs
+    first = sweep.common_budget(_SET, "responses")
+    ours, theirs = (sweep.at_budget(_SET, rule, "responses", first) for rule in ("balance", other))
+    single = paired(ours, theirs, "pass rate")
+    gap = gaps(measures | {"matched-responses": single})
+    measures["matched-responses"] = unanimous(readings)
     numbers = {
         "seeds": sweep.plan.seeds,
         "at": at,
-        "gap": gaps(measures),
+        "gap": gap,
         "lengths": sweep.plan.setting.to_dict()["lengths"],
     }
     return ItemResult(numbers, measures, {"tokens": partial(_draw, sweep)})

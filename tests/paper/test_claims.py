@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +15,24 @@ from scipy.stats import binomtest
 from typer.testing import CliRunner
 
 from ada_bandit.errors import InputError
-from paper.claims import CANT_TELL, FAILS, HOLDS, Claim, Measure, judge, load_claims, sign_test
+from paper.claims import (
+    CANT_TELL,
+    EVIDENCE,
+    FAILS,
+    HOLDS,
+    PUBLISHED,
+    REPORTED,
+    Claim,
+    Measure,
+    evidence_of,
+    judge,
+    load_claims,
+    sign_test,
+)
 from paper.cli import app
 from paper.items import EXACT, ITEMS, claim_file, help_of
 from paper.run import ANALYSES
+from paper.training import unanimous
 
 
 def claim(**options: Any) -> Claim:
@@ -102,6 +118,43 @@ def test_sign(wins: int, losses: int, expected: str) -> None:
     assert outcome(claim(judge="sign"), wins=wins, losses=losses) == expected
 
 
+@pytest.mark.parametrize(
+    ("wins", "losses", "readings", "expected"),
+    [
+        (3, 0, 3, HOLDS),
+        (0, 3, 3, FAILS),
+        (2, 0, 3, CANT_TELL),
+        (2, 1, 3, CANT_TELL),
+        (0, 0, 3, CANT_TELL),
+        (0, 0, 0, CANT_TELL),
+    ],
+)
+def test_all_readings_must_agree(wins: int, losses: int, readings: int, expected: str) -> None:
+    assert outcome(claim(judge="all"), wins=wins, losses=losses, readings=readings) == expected
+
+
+@pytest.mark.parametrize("judge", ["sign", "above"])
+def test_what_the_paper_says_of_itself_is_reported(judge: str) -> None:
+    """Whatever the numbers are: nothing of ours bears on a claim that restates the paper's own table."""
+    for measure in ({"wins": 24}, {"losses": 24}, {"value": 2.0, "reference": 1.0}):
+        one = replace(claim(judge=judge), how=PUBLISHED)
+        assert outcome(one, **measure) == REPORTED
+        assert outcome(replace(one, whose="ours"), **measure) != REPORTED
+    assert evidence_of(PUBLISHED, "paper") == ""
+    assert evidence_of(PUBLISHED, "ours") == evidence_of("exact", "paper") == "exact"
+    assert {evidence_of(how, "paper") for how in EVIDENCE} == {"exact", "language model", "simulated"}
+
+
+def test_unanimous_counts_readings_by_their_sign_tests() -> None:
+    """5 of 5 is 1/32, below 5 %; 4 of 5 is 6/32."""
+    zero = np.zeros(5)
+    clear, mixed = np.ones(5), np.array([1.0, 1.0, 1.0, 1.0, -9.0])
+    found = unanimous({"ahead": (clear, zero), "behind": (zero, clear), "level": (mixed, zero)})
+    assert (found.wins, found.losses, found.readings) == (1, 1, 3)
+    assert judge("item", claim(judge="all"), found).outcome == CANT_TELL
+    assert judge("item", claim(judge="all"), unanimous({"one": (clear, zero), "two": (clear, -clear)})).outcome == HOLDS
+
+
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_sign_test_is_binomial(wins: int, losses: int) -> None:
     expected = binomtest(wins, wins + losses, alternative="greater").pvalue if wins + losses else 1.0
@@ -115,6 +168,11 @@ def test_sign_test_is_binomial(wins: int, losses: int) -> None:
         ('[[claims]]\nid = "a"\nclame = "b"', "clame"),
         ('[[claims]]\nid = "a"', "needs the text 'claim'"),
         ('[[claims]]\nid="a"\nclaim="b"\npublished="-"\nhow="exact"\ntest="t"\njudge="close"', "close"),
+        ('[[claims]]\nid="a"\nclaim="b"\npublished="-"\nhow="exact"\ntest="t"\njudge="all"\nwhy="w"', "stand together"),
+        (
+            '[[claims]]\nid="a"\nclaim="b"\npublished="-"\nhow="exact"\ntest="t"\njudge="all"\nplain="no"\nwhy="w"',
+            "plain outcome",
+        ),
         ('[[claims]]\nid="a"\nclaim="b"\npublished="-"\nhow="guess"\ntest="t"\njudge="above"', "guess"),
     ],
 )

@@ -20,10 +20,12 @@ from ada_bandit import Policy, analyze
 from paper import training
 from paper.claims import load_claims
 from paper.cli import app
+from paper.confounds.sweep import arm
 from paper.figure4.analysis import entropy_at_rewards
 from paper.figure5.sweep import Reading, feasible, series_of
 from paper.items import EXACT, ITEMS, claim_file
-from paper.laws import balance, base_law, between, grpo, pos, spread
+from paper.laws import balance, base_law, between, grpo, pos, spread, training_law
+from paper.objective.sweep import est_weight
 from paper.published import column, rows, settings
 from paper.results import Context, ItemResult
 from paper.run import ANALYSES
@@ -219,6 +221,63 @@ def test_frontier_agrees_with_the_findings() -> None:
     assert all(0 < one["of_optimum"] <= 1 + 1e-9 for one in numbers["settings"])
 
 
+@pytest.mark.parametrize("rate", [0.05, 0.5, 0.9])
+def test_version_3_by_enumeration(rate: float) -> None:
+    """n w(n) by hand: sum over k of P(k) [k a+ / p - (n - k) a- / q] with a = (r - k/n) / sqrt(k/n + eps)."""
+    eps, average = 0.001, 8
+    nodes, weights = training_law().quadrature(1)
+    share = average * (rate + eps) ** -0.5 / float(weights @ (nodes + eps) ** -0.5)
+
+    def total(count: int) -> float:
+        k = np.arange(count + 1)
+        mean = k / count
+        update = (k * (1 - mean) / rate + (count - k) * mean / (1 - rate)) / np.sqrt(mean + eps)
+        return float(binom.pmf(k, count, rate) @ update)
+
+    low = math.floor(share)
+    expected = (low + 1 - share) * total(low) + (share - low) * total(low + 1)
+    assert float(est_weight(average, np.array([rate]))[0]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_version_3_tends_to_log_p() -> None:
+    """With many responses n w is in proportion to 1 / (p + eps): (0.9 + eps) / (0.1 + eps) = 8.92 where log p has 9."""
+    (low, high), limit = est_weight(128, np.array([0.1, 0.9])), 0.901 / 0.101
+    assert low / high == pytest.approx(limit, rel=2e-3)
+
+
+def test_the_matched_mean_is_binomial() -> None:
+    """Four plain responses have p q / 4; so has the control, with balance's E[N] in the place of 4."""
+    numbers = found("bias").numbers
+    nodes, weights = training_law().quadrature(40)
+    expected = float(weights @ analyze(balance(), nodes).expected_samples)
+    assert numbers["matched_responses"] == pytest.approx(expected, rel=1e-6)
+    assert numbers["mse_ratio_matched"] == pytest.approx(numbers["mse_ratio"] * 4 / expected, rel=1e-6)
+
+
+def test_steps_beside_their_controls() -> None:
+    numbers = found("frontier").numbers
+    for noise, step in zip(("1", "10"), numbers["balance_per_step"], strict=True):
+        one = numbers["steps"][f"transfer 0, noise {noise}"]
+        assert one["grpo"] == pytest.approx(step, rel=1e-9)
+    ratio = numbers["responses"]["balance"] / numbers["responses"]["grpo"]
+    for one, response in zip(("1", "10"), numbers["transfer_1"]["balance"], strict=True):
+        assert numbers["steps"][f"transfer 1, noise {one}"]["grpo"] / ratio == pytest.approx(response, rel=1e-9)
+    # A control that trains on everything it draws has more of it than one that keeps four.
+    assert all(one["matched"] < one["selected"] for one in numbers["steps"].values())
+
+
+def test_arms_of_the_public_comparison() -> None:
+    """The scripts run GRPO with the deviation against Ada without: the paper's own two rules."""
+    assert arm("grpo, deviation") == replace(grpo(), name="grpo, deviation")
+    assert arm("balance") == replace(balance(), name="balance")
+    rates = np.linspace(0.05, 0.95, 7)
+    # A mean of n responses taken from them leaves (n - 1) / n of the gradient at every p.
+    assert analyze(arm("grpo"), rates).gradient_weight == pytest.approx(np.full(7, 0.75))
+    # A balanced group of 4 with both classes has mean 1/2 and deviation s: an advantage of 1/(2 (s + eps)) either way.
+    weights = analyze(arm("balance, deviation"), rates).gradient_weight
+    assert weights == pytest.approx(weights[::-1])
+
+
 # Table 1 and what is simulated
 
 
@@ -275,7 +334,9 @@ def test_exact_items_end_to_end(tmp_path: Path) -> None:
     verdicts = json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))
     assert {verdict["item"] for verdict in verdicts} == {"figure2", "table2", "bias"}
     text = (tmp_path / "verdict.md").read_text(encoding="utf-8")
-    assert "**doesn't hold** | bias" in text
+    rows_of_bias = [line for line in text.splitlines() if line.startswith("| bias | The mean over all responses")]
+    assert len(rows_of_bias) == 1
+    assert "| **doesn't hold** |  |  |" in rows_of_bias[0]
     assert "Does not hold: bias/unbiased" in result.output
 
 

@@ -14,7 +14,7 @@ from ada_bandit.errors import InputError
 from paper import numbers
 from paper.items import ITEMS
 from paper.numbers import MACROS, REPORT, format_number, look_up, used_macros, write_numbers
-from paper.verdict import to_latex, to_markdown
+from paper.verdict import changed, evidence_cells, headline, to_latex, to_markdown
 
 TEXT = (REPORT / "report.tex").read_text(encoding="utf-8")
 NAMES = set(tomllib.loads(MACROS.read_text(encoding="utf-8")))
@@ -76,7 +76,7 @@ def test_look_up() -> None:
 def fake(item: str) -> dict[str, Any]:
     verdict = {
         "item": item, "id": "one", "whose": "paper", "claim": "50 % of A_B", "published": "-", "ours": "x & y ± 1",
-        "outcome": "doesn't hold", "how": "exact", "test": "test",
+        "outcome": "doesn't hold", "how": "exact", "test": "test", "evidence": "exact", "plain": "", "why": "",
     }  # fmt: skip
     return {"quick": True, "numbers": {"value": 0.5}, "verdicts": [verdict]}
 
@@ -106,3 +106,23 @@ def test_verdict_tables_put_failures_first() -> None:
     for text in (to_markdown(verdicts), to_latex(verdicts)):
         assert text.index("doesn't hold") < text.index("can't tell") < text.index("holds")
     assert "1 hold, 1 don't, 1 can't be told" in to_markdown(verdicts)
+
+
+def test_the_headline_counts_by_evidence_and_the_exact_ones_first() -> None:
+    def of(evidence: str, *outcomes: str) -> list[dict[str, Any]]:
+        return [{**fake("bias")["verdicts"][0], "evidence": evidence, "outcome": outcome} for outcome in outcomes]
+
+    verdicts = of("", "reported", "reported") + of("simulated", "holds") + of("exact", "holds", "doesn't hold")
+    assert headline(verdicts) == (
+        "5 claims; exact: 1 hold, 1 don't, 0 can't be told; language model: none; "
+        "simulated: 1 hold, 0 don't, 0 can't be told; only reported: 2"
+    )
+    assert evidence_cells(verdicts[0]) == ["", "", ""]
+    assert evidence_cells(verdicts[2]) == ["", "", "holds"]
+    assert evidence_cells(verdicts[4]) == ["doesn't hold", "", ""]
+
+
+def test_only_verdicts_that_differ_from_the_plain_test_give_its_reason() -> None:
+    one = {**fake("bias")["verdicts"][0], "why": "because"}
+    assert changed([one | {"plain": "holds"}]) == ["bias/one: doesn't hold, not 'holds': because"]
+    assert changed([one | {"plain": "doesn't hold"}, one | {"plain": ""}]) == []

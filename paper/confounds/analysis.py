@@ -1,0 +1,82 @@
+"""What normalisation by the deviation does to each side of the comparison, and what stays confounded."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ada_bandit.programs.figures import GREY, line_style
+from paper.claims import Measure
+from paper.confounds.sweep import ARMS, Separated
+from paper.figure1.analysis import late
+from paper.published import rows
+from paper.results import ItemResult, gaps
+from paper.training import band, paired
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["analyse"]
+
+_SET = "all"
+_PUBLIC = "grpo, deviation"
+
+
+def _ahead(data: Separated, ours: str, theirs: str) -> Measure:
+    """Return in how many regimes a step of one arm makes more progress than a step of another."""
+    ratios = {name: one[ours] / one[theirs] for name, one in data.utilities.items()}
+    text = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
+    wins, losses = (sum(sign * (ratio - 1) > 0 for ratio in ratios.values()) for sign in (1, -1))
+    return Measure(text, wins=wins, losses=losses, readings=len(ratios))
+
+
+def analyse(data: Separated) -> ItemResult:
+    """Return the numbers, measures and the figure."""
+    ratios = np.array([one[_PUBLIC] / one["grpo"] for one in data.utilities.values()])
+    furthest = float(ratios[np.abs(ratios - 1).argmax()])
+    rewards = {name: late(data.runs, _SET, name) for name in ARMS}
+    compared = {
+        "runs": paired(rewards["balance"], rewards["grpo"], "reward"),
+        "runs-deviation": paired(rewards["balance, deviation"], rewards[_PUBLIC], "reward"),
+        "runs-grpo": paired(rewards[_PUBLIC], rewards["grpo"], "reward"),
+    }
+    measures = compared | {
+        "deviation": Measure(f"{ratios.min():.3f} to {ratios.max():.3f}", furthest, reference=1.0),
+        "alike": _ahead(data, "balance", "grpo"),
+        "alike-deviation": _ahead(data, "balance, deviation", _PUBLIC),
+    }
+    numbers = {
+        "seeds": data.runs.plan.seeds,
+        "confounds": list(rows("confounds")),
+        "utilities": data.utilities,
+        "reward": {name: float(values.mean()) for name, values in rewards.items()},
+        "gap": gaps(compared),
+    }
+    return ItemResult(numbers, measures, {"confounds": partial(_draw, data)})
+
+
+def _draw(data: Separated, figure: Figure) -> None:
+    figure.set_size_inches(9.6, 4.2)
+    axes, runs = figure.subplots(1, 2)
+    at = np.arange(len(data.utilities))
+    reference = data.runs.values(_SET, "grpo", "train_pass_rate")
+    steps = data.runs.values(_SET, "grpo", "steps_spent")[0]
+    for index, name in enumerate(ARMS):
+        if name == "grpo":
+            continue
+        style = {"color": line_style(index)["color"], "label": name}
+        ratios = [one[name] / one["grpo"] for one in data.utilities.values()]
+        axes.plot(ratios, at + 0.12 * (index - 1.5), "o", markersize=6, **style)
+        band(runs, steps, data.runs.values(_SET, name, "train_pass_rate") - reference, index)
+    axes.set_yticks(at, [name.replace(", ", "\n") for name in data.utilities])
+    axes.invert_yaxis()
+    axes.axvline(1, color=GREY, linewidth=1.2)
+    axes.set_xlabel("progress of a step, over GRPO without the deviation")
+    axes.set_title("exact, score model")
+    axes.legend(fontsize=9, loc="upper right")
+    runs.axhline(0, color=GREY, linewidth=1.2)
+    runs.set_xlabel("step")
+    runs.set_ylabel("pass rate above GRPO without the deviation")
+    runs.set_title("simulated (± 2 standard errors)")
