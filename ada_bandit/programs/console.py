@@ -17,6 +17,7 @@ __all__ = [
     "escape",
     "new_table",
     "open_console",
+    "part",
     "print_notes",
     "print_plain",
     "print_table",
@@ -126,3 +127,17 @@ def progress(what: str, total: int, done: int = 0, *, quiet: bool = False) -> It
             bar.update(task, advance=step, description=text or what)
 
         yield advance
+
+
+def part(advance: Advance, size: int) -> Callable[[float], None]:
+    """Return what moves the progress bar over a part of it, told the share that is done."""
+    done = 0
+
+    def to(share: float) -> None:
+        nonlocal done
+        now = int(size * min(share, 1.0))
+        if now > done:
+            advance(now - done)
+            done = now
+
+    return to

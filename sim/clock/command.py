@@ -10,10 +10,11 @@ import typer
 
 from ada_bandit.errors import InputError
 from ada_bandit.programs.console import escape, new_table
-from ada_bandit.programs.options import Options, Output, command, output_options
+from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
 from sim.clock.figure import write_figures
-from sim.clock.parts import Lengths, Machine
+from sim.clock.options import MachineOptions
+from sim.clock.parts import Lengths
 from sim.clock.study import ClockComparison, time_policies
 from sim.options import Policies, RolloutLaw
 from sim.readers import read_rollouts
@@ -25,56 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["clock"]
 
 _LENGTHS = "--lengths"
-
-
-def _machine(
-    slots: Annotated[
-        int, typer.Option(min=1, help="Responses that are sampled at the same time, over all servers.")
-    ] = 256,
-    seconds_a_token: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time of a token while every slot is busy.")
-    ] = 0.02,
-    unloaded: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="Time of a token on an almost idle server over that at full load; linear in between.",
-        ),
-    ] = 1.0,
-    barriers: Annotated[
-        bool,
-        typer.Option(
-            "--barriers/--streaming",
-            help="Whether a round waits for all responses of the one before, or each prompt goes on by itself.",
-        ),
-    ] = True,
-    verify_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="From a response's end to its reward; its slot is free meanwhile.")
-    ] = 0.0,
-    seconds_a_round: Annotated[
-        float, typer.Option(metavar="SECONDS", help="What each barrier round takes besides its responses.")
-    ] = 0.0,
-    update_seconds_a_row: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time of the update for each row in the loss.")
-    ] = 0.02,
-    update_seconds_a_token: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Further time for each token of these rows.")
-    ] = 0.0,
-    fixed_seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="What a step takes whatever is sampled.")
-    ] = 0.0,
-) -> Machine:
-    return Machine(
-        slots,
-        seconds_a_token,
-        unloaded,
-        barriers,
-        verify_seconds,
-        seconds_a_round,
-        update_seconds_a_row,
-        update_seconds_a_token,
-        fixed_seconds,
-    )
 
 
 @command
@@ -103,7 +54,7 @@ def clock(
             show_default=False,
         ),
     ] = None,
-    machine: Annotated[Machine, Options(_machine)],
+    machine: MachineOptions,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts of a step.")] = 512,
     steps: Annotated[int, typer.Option(min=0, help="Steps to simulate of each policy; 0 for the formula alone.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulation.")] = 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ada_bandit.errors import InputError
-from ada_bandit.programs.console import Advance, new_table
+from ada_bandit.programs.console import Advance, new_table, part
 from ada_bandit.programs.folders import write_text
 from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
@@ -85,10 +85,10 @@ def log(
         if path is None:
             text = str(scalars)
             return of_scalars(text, law_of_scalars(parse_scalars(text), seed=seed), sizes)
-        read = reading.read(path, _part(advance, _READING))
+        read = reading.read(path, part(advance, _READING))
         advance(0, "estimating")
         study = reading.study(read, replicates=_RESAMPLES, seed=seed)
-        report = of_log(read, study, sizes, _part(advance, _STUDYING))
+        report = of_log(read, study, sizes, part(advance, _STUDYING))
         if report.rollouts is not None:
             write_text(folder / "rollouts.jsonl", report.rollouts)
         return report
@@ -96,20 +96,6 @@ def log(
     run_study(
         output, compute, partial(_report, output.folder), write_figures, doing="reading", total=_READING + _STUDYING
     )
-
-
-def _part(advance: Advance, size: int) -> Callable[[float], None]:
-    """Return what moves the progress bar over a part of it, told the share that is done."""
-    done = 0
-
-    def to(share: float) -> None:
-        nonlocal done
-        now = int(size * min(share, 1.0))
-        if now > done:
-            advance(now - done)
-            done = now
-
-    return to
 
 
 def _report(folder: Path, report: LogReport) -> Report:
