@@ -20,7 +20,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "generated" not in page.parts and "smollm2_demo" not in page.parts]
 
 # Minutes of computing, a model, a GPU, or a file of the reader's own: these stand in tests of their own.
-ELSEWHERE = ("-m sim learn", "-m sim advise", "--probe")
+ELSEWHERE = ("-m sim learn", "--probe")
 
 RULE = """\
 from ada_bandit import exit_rule

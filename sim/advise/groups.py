@@ -115,7 +115,7 @@ def groups_of(policy: Policy, fit: LawFit, seen: int) -> Groups:
         recoveries.append(Recovery(most, fit.mean_of(signal), fit.mean_of(extra), _ratio(fit, extra, gained)))
     return Groups(
         policy,
-        fit.mean_of(1 - all_wrong - all_right),
+        fit.mean_of(np.clip(1 - all_wrong - all_right, 0, 1)),
         fit.mean_of(all_wrong),
         fit.mean_of(all_right),
         fit.mean_of(all_wrong - hard + all_right - easy),
