@@ -33,6 +33,7 @@ __all__ = [
     "ObjectiveOption",
     "Policies",
     "RolloutLaw",
+    "ScalarsOption",
     "Scores",
     "SinglePolicies",
     "TransferOption",
@@ -101,6 +102,15 @@ SmoothOption = Annotated[
         "--smooth/--no-smooth",
         help="In place of correct/total mix the posteriors of a log's prompts under a fitted Beta prior; done by "
         "default when the smallest total is below 64 responses.",
+        show_default=False,
+    ),
+]
+ScalarsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=VALUE,…",
+        help="The scalars of a run in place of its rollouts: mean=0.41,zero_std=0.55,n=8, where zero_std is the share of "
+        "groups without signal.",
         show_default=False,
     ),
 ]

@@ -26,7 +26,7 @@ from sim.advise.study import Advice, advise_on
 from sim.advise.verdict import interval_of
 from sim.clock.options import MachineOptions
 from sim.log.study import SIZES, LogReport, of_log, of_scalars
-from sim.options import ROLLOUTS, LogReading
+from sim.options import ROLLOUTS, LogReading, ScalarsOption
 from sim.score_model import parse_noise_ratio
 from sim.sources import built_in_rollouts
 from sim.stopped.pools import Interval
@@ -56,15 +56,7 @@ def advise(
     ] = None,
     *,
     reading: LogReading,
-    scalars: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=VALUE,…",
-            help="The scalars of a run in place of its rollouts: mean=0.41,zero_std=0.55,n=8, where zero_std is the "
-            "share of groups without signal.",
-            show_default=False,
-        ),
-    ] = None,
+    scalars: ScalarsOption = None,
     now: Annotated[
         str | None,
         typer.Option(

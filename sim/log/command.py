@@ -16,7 +16,7 @@ from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
 from sim.log.figure import write_figures
 from sim.log.study import SIZES, LogReport, of_log, of_scalars
-from sim.options import LogReading
+from sim.options import LogReading, ScalarsOption
 from sim.stopped.pools import Interval
 from sim.stopped.scalars import law_of_scalars, parse_scalars
 
@@ -44,15 +44,7 @@ def log(
     ] = None,
     *,
     reading: LogReading,
-    scalars: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=VALUE,…",
-            help="The scalars of a run in place of its rollouts: mean=0.41,zero_std=0.55,n=8, where zero_std is the "
-            "share of groups without signal.",
-            show_default=False,
-        ),
-    ] = None,
+    scalars: ScalarsOption = None,
     group_sizes: Annotated[
         list[int] | None,
         typer.Option("--group-size", min=2, metavar="N", help="Tell the signal of N plain responses; repeatable."),
