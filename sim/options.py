@@ -109,8 +109,8 @@ ScalarsOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=VALUE,…",
-        help="The scalars of a run in place of its rollouts: mean=0.41,zero_std=0.55,n=8, where zero_std is the share of "
-        "groups without signal.",
+        help="The scalars of a run in place of its rollouts: mean=0.41,zero_std=0.55,n=8, where zero_std is the "
+        "share of groups without signal.",
         show_default=False,
     ),
 ]
