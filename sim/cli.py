@@ -22,6 +22,7 @@ _STUDIES = (
     "learn",
     "log",
     "clock",
+    "theory",
 )
 
 _COMMANDS = {study.replace("_", "-"): command_of(f"{__package__}.{study}.command", study) for study in _STUDIES}

@@ -92,6 +92,7 @@ def test_runs_as_a_module() -> None:
         "learn",
         "log",
         "clock",
+        "theory",
     ],
 )
 def test_help_of_commands(command: str) -> None:
