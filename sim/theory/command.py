@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["theory"]
 
-_AT = {"adaptivity": "share or p", "price": "tolerance", "tokens": "p", "silent": "signal"}
-_SIZE = {"adaptivity": "K", "price": "K", "tokens": "prompts", "silent": "prompts"}
+_AT = {"adaptivity": "share or p", "price": "tolerance", "draws": "tolerance", "tokens": "p", "silent": "signal"}
+_SIZE = {"adaptivity": "K", "price": "K", "draws": "% of least K", "tokens": "prompts", "silent": "prompts"}
 
 
 @command

@@ -27,10 +27,11 @@ def write_figures(result: Theory, folder: Path) -> list[Path]:
 
 def _draw(result: Theory, figure: Figure) -> None:
     panels = {
-        "adaptivity": (_gains, _worst, _shares), "price": (_price,), "tokens": (_tokens,), "silent": (_silent,),
+        "adaptivity": (_gains, _worst, _shares), "price": (_price,),
+        "draws": (_draws,), "tokens": (_tokens,), "silent": (_silent,),
     }  # fmt: skip
     draws = [draw for part in result.parts for draw in panels[part]]
-    columns = min(len(draws), 3)
+    columns = min(len(draws), 4)
     rows = -(-len(draws) // columns)
     figure.set_size_inches(4.6 * columns, 4.3 * rows)
     places = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -103,7 +104,20 @@ def _price(result: Theory, axes: Axes) -> None:
     _powers(axes, "y", range(5))
     axes.invert_xaxis()
     axes.set_xlabel("largest miss of 1 / p on [0.05, 0.95]")
-    axes.set_title("(b) Second moment a kept response")
+    axes.set_title("(b) Price of log p: second moment a kept response")
+    axes.legend(fontsize=8)
+
+
+def _draws(result: Theory, axes: Axes) -> None:
+    numbers = result.of("draws", "fixed number")
+    tolerances = sorted({float(number.at or 0) for number in numbers}, reverse=True)
+    for index, tolerance in enumerate(tolerances):
+        _line(axes, [each for each in numbers if each.at == tolerance], index, f"miss of {tolerance:g}")
+    axes.set_yscale("log")
+    _powers(axes, "y", range(1, 4))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 100:g}")
+    axes.set_xlabel("K over the least K for the tolerance")
+    axes.set_title("(b) The same, by how many draws beyond the least")
     axes.legend(fontsize=8)
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ada_bandit._types import FloatArray
@@ -12,10 +14,23 @@ from ada_bandit.errors import check_count
 from ada_bandit.lattice import binomial_rows
 from ada_bandit.laws import Law
 
-__all__ = ["RANGE", "draws_needed", "draws_without_price", "least_miss", "moment_bound", "second_moment"]
+__all__ = [
+    "RANGE",
+    "coefficient_bound",
+    "dear_multiple",
+    "draws_needed",
+    "draws_without_price",
+    "least_miss",
+    "moment_bound",
+    "second_moment",
+]
 
 RANGE = (0.05, 0.95)
 """Where the weight is compared, unless another range is given."""
+
+
+_ANGLES = 721
+_ELLIPSES = 200
 
 
 def _decay(low: float, high: float) -> float:
@@ -36,6 +51,37 @@ def draws_needed(tolerance: float, low: float = RANGE[0], high: float = RANGE[1]
 def draws_without_price(tolerance: float, low: float = RANGE[0]) -> float:
     """Return K from which on the weight (1 - q^K) / p of the truncated logarithm is within the tolerance itself."""
     return float(np.log(low * tolerance) / np.log1p(-low))
+
+
+def _ellipses(low: float, high: float) -> Iterator[tuple[float, float, float]]:
+    """Give ellipses with foci `low` and `high` that hold p = 0, and the largest |p| and |p| + |1 - p| on each.
+
+    By log R / log rho - 1, with R the sum of the half axes over half the focal distance.
+    """
+    rho, angles = _decay(low, high), np.linspace(0, np.pi, _ANGLES)
+    for beyond in np.geomspace(1e-2, 10, _ELLIPSES).tolist():
+        radius = rho ** (1 + beyond)
+        p = (low + high) / 2 + (high - low) / 4 * (radius * np.exp(1j * angles) + np.exp(-1j * angles) / radius)
+        yield beyond, float(np.abs(p).max()), float((np.abs(p) + np.abs(1 - p)).max())
+
+
+def coefficient_bound(tolerance: float, most: int, low: float = RANGE[0], high: float = RANGE[1]) -> float:
+    """Return a number that the largest Bernstein coefficient of w exceeds wherever |w - 1 / p| <= tolerance."""
+    small = tolerance * high
+    if small >= 1:
+        return 0.0
+    # In logarithms, as either side overflows by itself.
+    logs = [
+        -beyond * np.log(small) + np.log1p(-(small**beyond)) - np.log(reach) - (most - 1) * np.log(spread)
+        for beyond, reach, spread in _ellipses(low, high)
+    ]
+    return float(np.exp(max(logs)))
+
+
+def dear_multiple(low: float = RANGE[0], high: float = RANGE[1]) -> float:
+    """Return m: with fewer than m times `draws_needed` the price grows as a power of 1 / tolerance at least."""
+    paid = max(beyond / np.log(spread) for beyond, _, spread in _ellipses(low, high))
+    return float(np.log(_decay(low, high)) * paid)
 
 
 def _weights(prior: Law, most: int) -> FloatArray:

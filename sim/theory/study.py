@@ -16,12 +16,12 @@ from ada_bandit.programs.records import plain, to_csv
 from ada_bandit.specs import read_policy
 from sim.theory.adaptivity import WorstLaw, adaptive_gain, rare_gain, search_laws, worst_rate
 from sim.theory.denominator import batch_factor, leaving_out_cost, leaving_out_factor
-from sim.theory.price import least_miss, moment_bound
+from sim.theory.price import dear_multiple, draws_needed, least_miss, moment_bound
 
 __all__ = ["PARTS", "Number", "Part", "Theory", "compute_theory"]
 
-Part: TypeAlias = Literal["adaptivity", "price", "tokens", "silent"]
-PARTS: tuple[Part, ...] = ("adaptivity", "price", "tokens", "silent")
+Part: TypeAlias = Literal["adaptivity", "price", "draws", "tokens", "silent"]
+PARTS: tuple[Part, ...] = ("adaptivity", "price", "draws", "tokens", "silent")
 """What can be computed, in order."""
 
 PRIOR = Beta(0.5, 1)
@@ -32,6 +32,8 @@ _RARE_RATE = 0.9
 _SEARCHED = (2, 3, 4)
 _DRAWS = (12, 16, 24, 32, 48, 64)
 _TOLERANCES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.002)
+_MULTIPLES = (125, 150, 200, 300)
+_FINE = (0.1, 0.01, 0.001, 0.0001)
 _PROMPTS = (2, 4, 8, 16, 32, 64, 128)
 _RATES = (0.05, 0.1, 0.5, 0.9, 0.95)
 _TOKENS = (1, 2)
@@ -47,7 +49,7 @@ class Number:
     case: str
     """What it is, in words."""
     size: int
-    """K, the most responses of a prompt, or B, the prompts of a step."""
+    """K, the most responses of a prompt, B, the prompts of a step, or K in per cent of the least one."""
     at: float | None
     """Share of prompts, tolerance, pass rate or chance of signal that it belongs to."""
     value: float | None
@@ -82,6 +84,9 @@ class Theory:
             "advantages; the largest gain over all laws and noise is K itself, whatever the transfer, and not attained",
             "price": "price: the least second moment a kept response with |w - 1/p| <= tolerance on [0.05, 0.95], "
             f"under {PRIOR!r}",
+            "draws": "draws: the same by K over the least K that can come within the tolerance, "
+            f"{draws_needed(0.1):.1f} for 0.1 and {draws_needed(0.01) - draws_needed(0.1):.2f} more for each tenth of "
+            f"it; below {dear_multiple():.0%} of that it is proved to grow as a power of 1 / tolerance",
             "tokens": f"tokens: w(p) of a token mean over w(p) with its mean denominator, less 1; wrong responses are "
             f"twice as long, under {Beta(1, 1)!r}",
             "silent": "silent: what leaving groups without signal out of the denominator multiplies every w(p) by, and "
@@ -120,7 +125,7 @@ def compute_theory(parts: tuple[Part, ...], progress: Callable[[int], None] | No
             worst = [search_laws(ScoreModel(1.0, transfer=t), most) for most in _SEARCHED for t in (1.0, 0.0)]
             numbers += _adaptivity(worst)
         else:
-            numbers += {"price": _price, "tokens": _tokens, "silent": _silent}[part]()
+            numbers += {"price": _price, "draws": _draws, "tokens": _tokens, "silent": _silent}[part]()
         if progress is not None:
             progress(1)
     return Theory(parts, tuple(numbers), tuple(worst))
@@ -154,6 +159,15 @@ def _price() -> Iterator[Number]:
     balance = Policy.preset("reinforce-ada-balance")
     for tolerance in _TOLERANCES:
         yield Number("price", "reinforce-ada-balance", 32, tolerance, _moment(balance, tolerance))
+
+
+def _draws() -> Iterator[Number]:
+    for tolerance in _FINE:
+        for percent in _MULTIPLES:
+            most = round(percent / 100 * draws_needed(tolerance))
+            policy = Policy(rule=Never(), budget=Rounds(most, 1), group_size=most)
+            bound = moment_bound(tolerance, most, PRIOR) / most
+            yield Number("draws", "fixed number", percent, tolerance, _moment(policy, tolerance), bound)
 
 
 def _moment(policy: Policy, tolerance: float) -> float | None:

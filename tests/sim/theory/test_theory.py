@@ -26,7 +26,15 @@ from ada_bandit.specs import read_policy
 from sim.cli import app
 from sim.theory.adaptivity import adaptive_gain, rare_gain, search_laws, worst_rate
 from sim.theory.denominator import batch_factor, first_order, leaving_out_cost, leaving_out_factor
-from sim.theory.price import draws_needed, draws_without_price, least_miss, moment_bound, second_moment
+from sim.theory.price import (
+    coefficient_bound,
+    dear_multiple,
+    draws_needed,
+    draws_without_price,
+    least_miss,
+    moment_bound,
+    second_moment,
+)
 from sim.theory.study import compute_theory
 
 LOW, HIGH = 0.05, 0.95
@@ -230,6 +238,31 @@ def test_the_bound_lies_below_the_price(most: int, tolerance: float) -> None:
     basis = np.array([[comb(degree, j) * p**j * (1 - p) ** (degree - j) for j in range(most)] for p in found.grid])
     c, *_ = np.linalg.lstsq(basis, found.weights, rcond=None)
     assert np.max(np.abs(basis @ c - 1 / found.grid)) <= tolerance * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("most", "tolerance"), [(12, 0.1), (16, 0.01), (24, 0.001), (32, 1e-4)])
+def test_the_largest_coefficient_exceeds_its_bound(most: int, tolerance: float) -> None:
+    tables = calibrate(fixed(most), "log", Beta(0.5, 1), tolerance).policy.tables
+    j = np.arange(most)
+    c = tables.adv_pos[j + 1, most - 1 - j] - tables.adv_neg[j, most - j]
+    # w by its coefficients, at a pass rate in the middle.
+    middle = sum(c[i] * comb(most - 1, i) for i in j.tolist()) / 2 ** (most - 1)
+    assert middle == pytest.approx(2, abs=tolerance)
+    assert np.abs(c).max() > coefficient_bound(tolerance, most) > 0
+
+
+def test_how_many_draws_are_dear() -> None:
+    # By hand for the ellipse R = 2.8 about [0.05, 0.95]: |p| + |q| is largest at the end of the short axis.
+    half = 0.225 * (2.8 - 1 / 2.8)
+    rho = (HIGH**0.5 + LOW**0.5) / (HIGH**0.5 - LOW**0.5)
+    by_hand = (np.log(2.8) - np.log(rho)) / (0.5 * np.log(1 + 4 * half**2))
+    assert by_hand <= dear_multiple() == pytest.approx(by_hand, rel=1e-3)
+    # There the bound grows without end, and with more draws it does not.
+    fewer, more = (
+        [coefficient_bound(e, round(m * draws_needed(e))) for e in (1e-10, 1e-20, 1e-40)] for m in (1.3, 1.6)
+    )
+    assert fewer[0] < fewer[1] / 10 < fewer[2] / 100
+    assert max(more) < 1
 
 
 def test_what_too_few_responses_cannot_do() -> None:
