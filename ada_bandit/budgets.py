@@ -28,6 +28,17 @@ MOST_SAMPLES = 4096
 """The most responses that a prompt may get: the tables hold a cell for every pair of counts."""
 
 
+def check_most(most: int, whose: str) -> int:
+    """Return the most responses of a prompt where tables can hold them; `whose` says in words who asks for them."""
+    if most > MOST_SAMPLES:
+        msg = (
+            f"a prompt may get at most {MOST_SAMPLES} responses, as the tables hold a cell for every pair of "
+            f"counts; {whose} {most}"
+        )
+        raise InputError(msg)
+    return most
+
+
 class Budget(ABC):
     """A schedule of round sizes for one prompt."""
 
@@ -76,12 +87,7 @@ class Budget(ABC):
         return np.asarray(np.where(resolved & (total > 0), 0, wanted), dtype=np.int64)
 
     def _check_size(self) -> None:
-        if self.max_samples > MOST_SAMPLES:
-            msg = (
-                f"a prompt may get at most {MOST_SAMPLES} responses, as the tables hold a cell for every pair of "
-                f"counts; this budget allows {self.max_samples}"
-            )
-            raise InputError(msg)
+        check_most(self.max_samples, "this budget allows")
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ import numpy.typing as npt
 from ada_bandit._parts import check_table
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.advantages import AdvantageTable, PoolMean
-from ada_bandit.budgets import Rounds
+from ada_bandit.budgets import Rounds, check_most
 from ada_bandit.errors import InputError, check_count, check_number, preview, unknown_name
 from ada_bandit.groups import All, Balanced, SplitTable, balanced_counts
 from ada_bandit.lattice import binomial_rows, first_part_law, log_factorials
@@ -137,7 +137,7 @@ class StoppingProblem:
             )
             raise InputError(msg)
         self.samples = check_count("samples", options.get("samples", 1))
-        self.most = check_count("max_samples", options.get("max_samples", 32))
+        self.most = check_most(check_count("max_samples", options.get("max_samples", 32)), "got max_samples =")
         if self.most % self.samples:
             msg = f"max_samples must be a multiple of samples; got {self.most} and {self.samples}"
             raise InputError(msg)

@@ -53,6 +53,7 @@ PolicyOption = Annotated[
     typer.Option(
         "--policy",
         metavar="PRESET_OR_TOML",
+        allow_dash=True,
         help="A preset (also NAME:key=value,… such as grpo:group_size=16), a TOML file, or the name of an exit rule "
         "from --rules, which gets at most 4 rounds of 8 responses and a balanced group of 4; repeatable.",
     ),
@@ -62,6 +63,7 @@ RulesOption = Annotated[
     typer.Option(
         "--rules",
         metavar="FILE.py",
+        allow_dash=True,
         help="A Python file to run, whose @exit_rule functions become available by name; repeatable.",
     ),
 ]
@@ -69,6 +71,7 @@ PassRatesOption = Annotated[
     str | None,
     typer.Option(
         metavar="PATH",
+        allow_dash=True,
         help="Take pass rates from a file, a folder or a glob: dumps of training frameworks, tables of responses or of "
         "counts. What was recognised and guessed is told.",
         show_default=False,
@@ -118,6 +121,7 @@ ProbeOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
+        allow_dash=True,
         help="Measure policies on the prompts of a probe: scores.npz of 'python -m llm probe'.",
         show_default=False,
     ),
@@ -225,6 +229,7 @@ def _reading(*total: str) -> Callable[..., Reading]:
             str | None,
             typer.Option(
                 metavar="PRESET_OR_TOML",
+                allow_dash=True,
                 help="The policy that sampled a log; unless given, it is inferred from the pools.",
                 show_default=False,
             ),

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -24,12 +25,14 @@ __all__ = [
     "print_warning",
     "print_written",
     "progress",
+    "waiting",
 ]
 
 Advance: TypeAlias = Callable[..., None]
 """``advance(step, text="")``: what a progress bar gives; `step` is what was done since the last call."""
 
 _WIDTH = 100
+_NAME = 16
 
 
 def open_console(*, stderr: bool = False) -> Console:
@@ -62,8 +65,14 @@ def print_table(table: Table, console: Console) -> None:
     from rich.measure import Measurement
 
     wide = console.options.update(width=10_000)
-    needed = Measurement.get(console, wide, table).minimum
-    console.print(table, width=max(needed, console.width), crop=False, soft_wrap=False)
+    for index, column in enumerate(table.columns):
+        natural = max(Measurement.get(console, wide, cell).maximum for cell in (column.header, *column.cells))
+        # Text may fold; a number may not.
+        column.min_width = natural if column.no_wrap or index else min(natural, _NAME)
+    width = console.width
+    console.width = max(Measurement.get(console, wide, table).minimum, width)
+    console.print(table)
+    console.width = width
 
 
 def print_written(folder: Path, names: Sequence[str], console: Console) -> None:
@@ -121,7 +130,7 @@ def progress(what: str, total: int, done: int = 0, *, quiet: bool = False) -> It
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
     with redirect_stdout(sys.stderr), bar:
-        task = bar.add_task(what, total=total, completed=done)
+        task = bar.add_task(what, total=total or None, completed=done)
 
         def advance(step: int, text: str = "") -> None:
             bar.update(task, advance=step, description=text or what)
@@ -141,3 +150,33 @@ def part(advance: Advance, size: int) -> Callable[[float], None]:
             done = now
 
     return to
+
+
+@contextmanager
+def waiting(what: str, after: float = 1.0) -> Iterator[None]:
+    """Show on a terminal what the body is doing, and for how long, once it has taken a second.
+
+    Parameters
+    ----------
+    what
+        What is being done, in a word or two.
+    after
+        Seconds before it is shown.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    bar = Progress(*columns, console=open_console(stderr=True), transient=True, redirect_stdout=False)
+    bar.add_task(what, total=None)
+    timer = Timer(after, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
@@ -12,8 +13,9 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from ada_bandit.errors import AdaBanditError
-from ada_bandit.programs.console import open_console, print_plain
+from ada_bandit.programs.console import open_console, print_plain, waiting
 from ada_bandit.programs.folders import no_empty_folders
+from ada_bandit.programs.stdin import save_stdin
 
 __all__ = [
     "FiguresOption",
@@ -103,8 +105,29 @@ def _made(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any
     return {name: values.pop(name) if group is None else group.value(values) for name, (group, _) in pairs}
 
 
+def _takes_stdin(parameter: inspect.Parameter) -> bool:
+    return any(getattr(mark, "allow_dash", False) for mark in getattr(parameter.annotation, "__metadata__", ()))
+
+
+def _named(value: Any, *, stdin: bool) -> Any:
+    """Return a value with its home folder spelled out, and standard input as a file where it is taken."""
+    if isinstance(value, list):
+        return [_named(each, stdin=stdin) for each in value]
+    if stdin and value in {"-", Path("-")}:
+        path = save_stdin()
+        return str(path) if isinstance(value, str) else path
+    with suppress(RuntimeError):  # no such user
+        if isinstance(value, Path):
+            return value.expanduser()
+        if stdin and isinstance(value, str) and value.startswith("~"):
+            return str(Path(value).expanduser())
+    return value
+
+
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command of a function: groups of options are spelled out, and errors are plain (see `plain_errors`).
+
+    ``~`` in a path is the home folder, and ``-`` is standard input for an option with ``allow_dash``.
 
     Parameters
     ----------
@@ -117,10 +140,15 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         The function with one parameter an option, all of them by keyword.
     """
     parameters = [each for _, inner in _members(function) for each in inner]
+    files = {each.name for each in parameters if _takes_stdin(each)}
 
     @plain_errors
     def wrapped(**values: Any) -> None:
-        function(**_made(function, values))
+        for name, value in values.items():
+            values[name] = _named(value, stdin=name in files)
+        with nullcontext() if values.get("quiet") else waiting("reading what was given"):
+            made = _made(function, values)
+        function(**made)
 
     wrapped.__name__, wrapped.__doc__, wrapped.__module__ = function.__name__, function.__doc__, function.__module__
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]

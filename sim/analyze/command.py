@@ -13,7 +13,7 @@ import typer
 from ada_bandit import analyze as analyze_exactly
 from ada_bandit.errors import InputError
 from ada_bandit.exact import Analysis
-from ada_bandit.programs.console import escape, new_table, open_console
+from ada_bandit.programs.console import escape, new_table, open_console, print_table, waiting
 from ada_bandit.programs.options import JsonOption, command
 from ada_bandit.unscored import UnscoredAnalysis, analyze_unscored
 from sim.options import Policies, VerifierErrors
@@ -69,7 +69,8 @@ def analyze(
     analyses: list[tuple[str, Analysis | UnscoredAnalysis]]
     if unscored is None:
         names, columns = _ANALYSIS, _COLUMNS
-        analyses = [(policy.label, analyze_exactly(policy, rates, verifier)) for policy in policies]
+        with waiting("analysing"):
+            analyses = [(policy.label, analyze_exactly(policy, rates, verifier)) for policy in policies]
     else:
         if verifier:
             msg = (
@@ -77,7 +78,8 @@ def analyze(
             )
             raise InputError(msg)
         names, columns = _UNSCORED, _UNSCORED_COLUMNS
-        analyses = [(policy.label, analyze_unscored(policy, rates, unscored)) for policy in policies]
+        with waiting("analysing"):
+            analyses = [(policy.label, analyze_unscored(policy, rates, unscored)) for policy in policies]
     if as_json:
         sys.stdout.write(_to_json(rates, names, analyses))
         return
@@ -88,7 +90,7 @@ def analyze(
             values = [float(getattr(analysis, name)[index]) for name in names]
             # Adding 0 turns -0 into 0.
             table.add_row(f"{rate:g}", *(f"{round(value, 5) + 0.0:.5f}" for value in values))
-        console.print(table)
+        print_table(table, console)
 
 
 def _to_json(

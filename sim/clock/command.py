@@ -50,6 +50,7 @@ def clock(
         str | None,
         typer.Option(
             metavar="PATH",
+            allow_dash=True,
             help="A log with the tokens of every response, to take the lengths from.",
             show_default=False,
         ),

@@ -37,6 +37,7 @@ def log(
         str | None,
         typer.Argument(
             metavar="PATH",
+            allow_dash=True,
             help="A file, a folder or a glob: dumps of training frameworks, evaluations, tables of responses or of "
             "counts. Its format is recognised, and what was taken for what is told.",
             show_default=False,

@@ -33,6 +33,7 @@ def replay(
         str | None,
         typer.Argument(
             metavar="PATH",
+            allow_dash=True,
             help="Logged rollouts, a file, a folder or a glob: dumps of training frameworks, or tables of responses or "
             "of counts. What was recognised and guessed is told.",
             show_default=False,
