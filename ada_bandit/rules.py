@@ -21,7 +21,7 @@ import numpy as np
 
 from ada_bandit._parts import Square, build, plain
 from ada_bandit._types import BoolArray, IntArray
-from ada_bandit.errors import InputError, check_count, check_number, preview, unknown_name
+from ada_bandit.errors import AdaBanditError, InputError, check_count, check_number, preview, unknown_name
 from ada_bandit.laws import Beta, Grid, Law, Mixture, law_from_dict
 
 __all__ = [
@@ -40,6 +40,8 @@ __all__ = [
     "rule_from_dict",
     "rule_names",
 ]
+
+_ELEMENTWISE = "write it elementwise in (pos, neg), with & | ~ and numpy.where in place of and, or, not, if"
 
 
 class ExitRule(ABC):
@@ -77,12 +79,19 @@ class ExitRule(ABC):
             If the rule returns another shape than that of the counts, or no booleans.
         """
         # Rates such as pos / (pos + neg) have no value at the empty cell, and need none.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            result = np.asarray(self(pos, neg))
+        try:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                result = np.asarray(self(pos, neg))
+        except AdaBanditError:
+            raise
+        except Exception as error:
+            first = str(error).partition("\n")[0] or "no message"
+            msg = f"the exit rule {self.name!r} raised {type(error).__name__}: {first}; {_ELEMENTWISE}"
+            raise InputError(msg) from error
         if result.shape != np.shape(pos):
             msg = (
                 f"the exit rule {self.name!r} returned shape {result.shape} for counts of shape {np.shape(pos)}; "
-                "write it elementwise in (pos, neg), with & | ~ and numpy.where in place of and, or, not, if"
+                f"{_ELEMENTWISE}"
             )
             raise InputError(msg)
         if result.dtype != np.bool_:

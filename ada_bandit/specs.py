@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,10 +33,10 @@ from ada_bandit.budgets import Rounds
 from ada_bandit.errors import AdaBanditError, InputError, preview, unknown_name
 from ada_bandit.policy import AnyPolicy, Blend, Policy, policy_from_toml
 from ada_bandit.presets import COMMON, PRESETS
-from ada_bandit.rule_files import first_line, load_rules
+from ada_bandit.rule_files import load_rules
 from ada_bandit.rules import UserRule
 
-__all__ = ["Spec", "option_value", "read_policies", "read_policy", "split_options"]
+__all__ = ["Spec", "option_value", "read_policies", "read_policy", "save_policy", "split_options"]
 
 Spec = str | Path | Mapping[str, Any] | AnyPolicy
 """A policy as people write it; a table is ``{preset, options…}``, ``{file}``, or a whole policy."""
@@ -95,6 +96,41 @@ def read_policy(spec: Spec, rules: Mapping[str, UserRule] | None = None, group_s
     return _compiled(_from_text(str(spec), rules or {}, group_size), str(spec))
 
 
+def save_policy(policy: AnyPolicy, path: str | Path) -> None:
+    """Write a policy file that `read_policy` reads back as an equal policy.
+
+    Parameters
+    ----------
+    policy
+        The policy, or a blend of two.
+    path
+        The file, which is replaced if it is there; its name ends in ``.toml``.
+
+    Raises
+    ------
+    InputError
+        If the name has another ending, or the file can't be written.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from ada_bandit import Policy
+    >>> with TemporaryDirectory() as folder:
+    ...     save_policy(Policy.preset("rloo"), f"{folder}/mine.toml")
+    ...     read_policy(f"{folder}/mine.toml") == Policy.preset("rloo")
+    True
+    """
+    file = Path(path).expanduser()
+    if file.suffix.lower() != ".toml":
+        msg = f"a policy is written as TOML; got the file {str(path)!r}. Give a name that ends in .toml"
+        raise InputError(msg)
+    try:
+        file.write_text(policy.to_toml(), encoding="utf-8")
+    except OSError as error:
+        msg = f"the policy file {str(path)!r} can't be written: {error.strerror}; give another one"
+        raise InputError(msg) from error
+
+
 def _compiled(policy: AnyPolicy, spec: str) -> AnyPolicy:
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a rule may print; standard output may have to be JSON
@@ -102,12 +138,6 @@ def _compiled(policy: AnyPolicy, spec: str) -> AnyPolicy:
                 part.tables  # noqa: B018 - compiled on first use
     except AdaBanditError as error:
         msg = f"policy {spec!r}: {error}"
-        raise InputError(msg) from error
-    except Exception as error:
-        msg = (
-            f"policy {spec!r}: its exit rule raised {type(error).__name__}: {first_line(error)}; write it elementwise "
-            "in (pos, neg), with & | ~ and numpy.where in place of and, or, not, if"
-        )
         raise InputError(msg) from error
     return policy
 
@@ -134,8 +164,9 @@ def _from_text(text: str, rules: Mapping[str, UserRule], group_size: int | None)
         return _from_rule(rules[name], text, split_options(text, rest if colon else ""), group_size)
     if name.lower().endswith(".py"):
         return _from_rules_file(name, rest if colon else "", text, group_size)
-    if text.lower().endswith(".toml") or Path(text).is_file():
-        return _from_file(Path(text), rules)
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path's own fails where there is no such user
+    if text.lower().endswith(".toml") or path.is_file():
+        return _from_file(path, rules)
     known = (*PRESETS, *rules)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]!r}? Give" if near else "give"

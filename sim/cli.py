@@ -10,6 +10,7 @@ from ada_bandit.programs.lazy import command_of, lazy_app
 __all__ = ["app", "installed_app"]
 
 _STUDIES = (
+    "init",
     "advise",
     "compare",
     "analyze",

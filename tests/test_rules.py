@@ -306,9 +306,24 @@ def counts(pos: Counts, neg: Counts) -> Any:
     return np.minimum(pos, 1)
 
 
+def with_and(pos: Counts, neg: Counts) -> Any:
+    return pos >= 1 and neg >= 1
+
+
+def with_if(pos: Counts, neg: Counts) -> Any:
+    return pos > 1 if neg.any() and pos > neg else neg > 1
+
+
+def undefined(pos: Counts, neg: Counts) -> Any:
+    return nothing(pos, neg)  # type: ignore[name-defined]  # noqa: F821 - what is tested
+
+
 BAD: list[tuple[Callable[..., Any], str]] = [
     (scalar, r"'scalar' returned shape \(\) for counts of shape \(9, 9\); write it elementwise"),
     (flat, r"'flat' returned shape \(81,\) for counts of shape \(9, 9\); write it elementwise"),
+    (with_and, r"'with_and' raised ValueError: .*; write it elementwise in \(pos, neg\), with & \| ~"),
+    (with_if, r"'with_if' raised ValueError: .*; write it elementwise"),
+    (undefined, r"'undefined' raised NameError: name 'nothing' is not defined"),
     (counts, "'counts' returned int64 values; it must return booleans, such as pos >= 2"),
 ]
 

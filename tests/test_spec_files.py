@@ -118,7 +118,7 @@ def test_users_rule_by_name_and_in_toml(tmp_path: Path, rules: Path, capsys: pyt
 def test_option_that_a_users_rule_lacks(rules: Path) -> None:
     with pytest.raises(InputError, match="'lenght'; did you mean 'length'"):
         read_policies(["streak:lenght=2"], [rules])
-    with pytest.raises(InputError, match="its exit rule raised"):
+    with pytest.raises(InputError, match="the exit rule 'streak' raised"):
         read_policies(["streak:length=text"], [rules])
 
 
@@ -160,8 +160,8 @@ def test_a_rule_of_the_name_of_a_preset_would_never_be_read(tmp_path: Path) -> N
     [
         ("True", r"policy 'own': the exit rule 'own' returned shape \(\)"),
         ("pos + neg", "returned int64 values; it must return booleans"),
-        ("pos > 1 and neg > 1", "its exit rule raised ValueError: The truth value .* with & | ~"),
-        ("undefined_name", "its exit rule raised NameError"),
+        ("pos > 1 and neg > 1", "the exit rule '.*' raised ValueError: The truth value .* with & | ~"),
+        ("undefined_name", "the exit rule '.*' raised NameError"),
     ],
 )
 def test_faulty_rule(tmp_path: Path, body: str, message: str) -> None:

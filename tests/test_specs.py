@@ -8,10 +8,11 @@ import pytest
 
 from ada_bandit import EmpiricalBayes, PassRateMemory, Policy, Rounds
 from ada_bandit.errors import InputError
+from ada_bandit.policy import Blend
 from ada_bandit.presets import PRESETS
 from ada_bandit.rule_files import load_rules
 from ada_bandit.rules import Positive, UserRule
-from ada_bandit.specs import read_policies, read_policy
+from ada_bandit.specs import read_policies, read_policy, save_policy
 from ada_bandit.step_specs import read_step_policy
 from ada_bandit.steps import FixedPolicy
 
@@ -167,7 +168,9 @@ def test_mistakes_in_rules_files(rules: Path, tmp_path: Path) -> None:
 def test_a_faulty_rule_is_told_when_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(RULES.replace("(pos >= least) & (neg >= least)", "pos >= 1 and neg >= 1"))
-    with pytest.raises(InputError, match=r"its exit rule raised ValueError: .*write it elementwise in \(pos, neg\)"):
+    with pytest.raises(
+        InputError, match=r"the exit rule '.*' raised ValueError: .*write it elementwise in \(pos, neg\)"
+    ):
         single(f"{file}:mixed")
 
 
@@ -178,3 +181,17 @@ def test_options_of_a_learned_policy_are_checked() -> None:
         read_step_policy({"empirical_bayes": {}, "threshold": 0.5})
     with pytest.raises(InputError, match="EmpiricalBayes has a memory of its own"):
         read_step_policy(EmpiricalBayes(), PassRateMemory())
+
+
+def test_a_policy_is_saved_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for policy in (
+        Policy.preset("reinforce-ada-balance"),
+        Blend(Policy.preset("grpo"), Policy.preset("grpo", threshold=0.5), 0.25),
+    ):
+        save_policy(policy, "~/mine.toml")
+        assert read_policy(tmp_path / "mine.toml") == read_policy("~/mine.toml") == policy
+    with pytest.raises(InputError, match=r"got the file 'mine\.json'\. Give a name that ends in \.toml"):
+        save_policy(Policy.preset("grpo"), "mine.json")
+    with pytest.raises(InputError, match="can't be written: No such file or directory"):
+        save_policy(Policy.preset("grpo"), tmp_path / "nowhere" / "mine.toml")

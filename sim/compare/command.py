@@ -41,7 +41,7 @@ def compare(
       python -m sim compare --curve qwen2.5-math-1.5b-base --at-least 1/16
       python -m sim compare --pass-rates counts.csv --policy mine.toml
       python -m sim compare --pass-rates 'dump/*.jsonl' --stopped-by reinforce-ada-balance
-      python -m sim compare --rules rules.py --policy grpo --policy my_rule
+      python -m sim compare --rules my_rules.py --policy grpo --policy mixed
     """  # noqa: D301 - \b keeps the lines of the examples apart
     source = source.meant_for(policies)
     run_study(
@@ -72,9 +72,9 @@ def _tables(comparison: Comparison) -> Iterator[Table]:
         "Cost", "policy", "responses\nper prompt", simulated, "cost", "extra\na step", "effi-\nciency\nvs. GRPO"
     )
     for row in comparison.rows:
-        extra = round(row.extra_responses) + 0  # an int has no -0
+        extra = "-" if row.extra_responses is None else f"{round(row.extra_responses) + 0:,}"  # an int has no -0
         ratio = "-" if row.efficiency_ratio is None else f"{row.efficiency_ratio:.2f}"
-        cells = (f"{row.responses:.3f}", _simulated(row, "responses", 3), f"{row.cost:.2f}", f"{extra:,}", ratio)
+        cells = (f"{row.responses:.3f}", _simulated(row, "responses", 3), f"{row.cost:.2f}", extra, ratio)
         table.add_row(escape(row.policy), *cells)
     yield table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -51,8 +51,9 @@ class ComparedPolicy:
     """Share of prompts that exit unresolved for want of negatives, exact."""
     cost: float
     """Responses per prompt over those of the reference (`Comparison.reference`)."""
-    extra_responses: float
-    """Responses of a batch beyond n per prompt: prompts a batch times (responses - n)."""
+    extra_responses: float | None
+    """Responses of a batch beyond n per prompt: prompts a batch times (responses - n); None where a prompt may exit
+    with fewer than n."""
     largest_bias: float
     """E[pool mean] - p where it is largest in size over p in [0, 1]; p is the true rate under verifier noise."""
     largest_bias_at: float | None
@@ -196,7 +197,7 @@ def compare_policies(
                 short_of_positives=average["short_of_positives"],
                 short_of_negatives=average["short_of_negatives"],
                 cost=average["expected_samples"] / unit,
-                extra_responses=prompts * (average["expected_samples"] - policy.n),
+                extra_responses=prompts * (average["expected_samples"] - policy.n) if _fills(policy) else None,
                 largest_bias=bias,
                 largest_bias_at=where,
                 weights=tuple(analyze(policy, WEIGHT_RATES, scoring.verifier).gradient_weight.tolist()),
@@ -207,8 +208,19 @@ def compare_policies(
         )
     label = f"{grpo.label} ({grpo.budget.max_samples} responses per prompt)"
     words = f"efficiency per response is relative to {label}; {scoring.label}, in {ASSUMPTIONS}"
-    notes = (*source.findings(), words, *_verdict(rows, prompts, batches))
+    notes = (*source.findings(), words, *_verdict(rows, prompts, batches), *_unfilled(rows))
     return Comparison(policies, source, tuple(rows), prompts, batches, seed, reference, scoring, label, notes)
+
+
+def _fills(policy: AnyPolicy) -> bool:
+    """Whether every prompt exits with at least n responses."""
+    return all(int(np.add(*np.nonzero(part.sampling.exits)).min()) >= part.n for _, part in policy.parts)
+
+
+def _unfilled(rows: Sequence[ComparedPolicy]) -> Iterator[str]:
+    names = [row.policy for row in rows if row.extra_responses is None]
+    if names:
+        yield f"no extra for {', '.join(names)}: some prompts exit with fewer responses than a group has places"
 
 
 def _simulate(

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ada_bandit import specs
 from ada_bandit.errors import InputError
 from ada_bandit.programs.console import escape, new_table
-from ada_bandit.programs.folders import write_text
 from ada_bandit.programs.options import Output, command, output_options
 from ada_bandit.programs.results import Report, run_study
 from ada_bandit.programs.scores import ProbedScores
@@ -106,7 +106,7 @@ def frontier(
         msg = f"--spend {spend:g} says what the policy of --save-policy may cost; give a file to write it to as well"
         raise InputError(msg)
     if save_policy is not None:
-        write_text(save_policy, best_policy(named.law, scoring.model, max_samples, spend).to_toml())
+        specs.save_policy(best_policy(named.law, scoring.model, max_samples, spend), save_policy)
     run_study(
         output,
         lambda _, advance: place_policies(

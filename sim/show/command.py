@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ada_bandit.errors import InputError
 from ada_bandit.programs.options import command
 from ada_bandit.tables import draw_lattice
 from sim.options import BalancePolicy
@@ -31,6 +32,9 @@ def show(
     table: Annotated[
         TableName | None, typer.Option(help="Draw this table alone; all five by default.", show_default=False)
     ] = None,
+    toml: Annotated[
+        bool, typer.Option("--toml", help="Print the policy file alone, which --policy reads; one policy at a time.")
+    ] = False,
     size: Annotated[int, typer.Option(min=1, help="Cells of each axis to show, in responses from 0.")] = 16,
 ) -> None:
     """Draw the tables of a policy as text, positives upwards and negatives to the right.
@@ -38,8 +42,15 @@ def show(
     \b
     Examples:
       python -m sim show --policy reinforce-ada-balance
+      python -m sim show --policy reinforce-ada-pos --toml > mine.toml
       python -m sim show --policy mine.toml --table draws --size 24
     """  # noqa: D301 - \b keeps the lines of the examples apart
+    if toml:
+        if len(policies) > 1:
+            msg = f"--toml prints one policy file; got {len(policies)} policies. Give one --policy"
+            raise InputError(msg)
+        typer.echo(policies[0].to_toml(), nl=False)
+        return
     for one in policies:
         blocks = [one.to_toml().rstrip()]
         for share, policy in one.parts:

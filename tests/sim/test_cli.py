@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ada_bandit import Policy, analyze
+from ada_bandit.specs import read_policy
+from ada_bandit.stopping import StoppingProblem
 from sim.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +83,7 @@ def test_runs_as_a_module() -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        "init",
         "compare",
         "analyze",
         "show",
@@ -365,6 +368,46 @@ def test_show_one_table() -> None:
     picture = "  2 |  +  .  +\n  1 |  .  +  .\n  0 |  2  .  2\n"
     assert picture in result.stdout
     assert "keep_pos:" not in result.stdout
+
+
+def test_show_prints_a_policy_file(tmp_path: Path) -> None:
+    result = run("show", "--policy", "bayes:max_samples=8", "--toml")
+    (tmp_path / "mine.toml").write_text(result.stdout)
+    assert result.stdout == run("show", "--policy", tmp_path / "mine.toml", "--toml").stdout
+    assert read_policy(tmp_path / "mine.toml") == Policy.preset("bayes", max_samples=8)
+    refused = run("show", "--toml", "--policy", "grpo", "--policy", "rloo")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "got 2 policies. Give one --policy" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("frontier", "--max-samples", "5000"),
+        ("frontier", "--max-samples", "5000", "--save-policy", "best.toml"),
+        ("empirical-bayes", "--max-samples", "5000"),
+        ("when-adaptive-pays", "--max-samples", "5000"),
+        ("compare", "--policy", "bayes:max_samples=5000"),
+        ("analyze", "--policy", "bayes:max_samples=5000"),
+        ("show", "--policy", "grpo:group_size=5000"),
+    ],
+)
+def test_limits_are_checked_before_the_work(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = StoppingProblem._moments
+
+    def work(problem: StoppingProblem) -> None:
+        assert problem.most <= 4096, "began to work"
+        begin(problem)
+
+    monkeypatch.setattr(StoppingProblem, "_moments", work)
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "a prompt may get at most 4096 responses" in result.stderr
+    assert "5000" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_show_refuses_an_unknown_table() -> None:

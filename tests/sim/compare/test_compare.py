@@ -47,6 +47,17 @@ def test_one_rate_in_closed_form() -> None:
     assert pos.weights[0] == pytest.approx(2.8022701406, abs=1e-9)
 
 
+def test_extra_is_told_where_every_group_is_filled() -> None:
+    # Bayes and pilot-commit keep all that they draw, up to 32 and 256: responses - n says nothing there.
+    result = of_presets(Grid([0.5]), "grpo", "bayes", "pods", "pilot-commit", prompts=100, batches=0)
+    extra = {row.policy: row.extra_responses for row in result.rows}
+    assert extra["grpo"] == pytest.approx(0)
+    assert extra["pods"] == pytest.approx(100 * (16 - Policy.preset("pods").n))
+    assert extra["bayes"] is extra["pilot-commit"] is None
+    assert "no extra for bayes, pilot-commit: some prompts exit with fewer" in " ".join(result.notes)
+    assert result.to_csv().splitlines()[2].split(",")[result.to_csv().split(",").index("extra_responses")] == ""
+
+
 def test_averages_over_a_law() -> None:
     # Under Beta(1, 1) every number of correct responses is equally likely: 2 of 5 groups lack a class.
     (grpo,) = of_presets(Beta(1, 1), "grpo").rows
