@@ -98,9 +98,9 @@ docs: $(VENV)/docs.stamp ## build the site into out/site; any warning is an erro
 package: $(VENV)/core.stamp ## build wheel and source distribution, and try both in empty environments
 	ADA_BANDIT_PACKAGE=1 $(BIN)/python -m pytest tests/package
 
-# Compiled kernels can't be followed line by line, so they run as Python: slow tests are left out.
+# Kernels are compiled, so no line of them can be followed: they are left out, and held against their naive twins.
 coverage: $(VENV)/dev.stamp ## measure which lines the tests run, and show it: out/coverage/index.html
-	HF_HUB_OFFLINE=1 NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -q -m 'not vllm and not slow'
+	HF_HUB_OFFLINE=1 $(BIN)/python -m coverage run -m pytest -q -m 'not vllm and not slow'
 	$(BIN)/python -m coverage html
 	$(BIN)/python -m coverage report
 

@@ -76,7 +76,7 @@ def budget(
     Examples:
       python -m sim budget --total 4096
       python -m sim budget --at-least 1/16 --noise-ratio 10 --objective log
-      python -m sim budget --policy uniform --policy vip --policy mine.toml --pass-rates counts.csv
+      python -m sim budget --policy uniform --policy vip --policy shared.toml --pass-rates counts.csv
     """  # noqa: D301 - \b keeps the lines of the examples apart
     methods = policy or METHODS
     setting = BudgetSetting(

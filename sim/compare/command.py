@@ -40,7 +40,7 @@ def compare(
       python -m sim compare
       python -m sim compare --curve qwen2.5-math-1.5b-base --at-least 1/16
       python -m sim compare --pass-rates counts.csv --policy mine.toml
-      python -m sim compare --pass-rates 'dump/*.jsonl' --stopped-by reinforce-ada-balance
+      python -m sim compare --pass-rates ada_pools.jsonl --stopped-by reinforce-ada-balance
       python -m sim compare --rules my_rules.py --policy grpo --policy mixed
     """  # noqa: D301 - \b keeps the lines of the examples apart
     source = source.meant_for(policies)

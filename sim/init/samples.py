@@ -44,6 +44,7 @@ def sample_files() -> dict[str, bytes]:
     texts = {
         "my_rules.py": RULES,
         "mine.toml": Policy.preset("reinforce-ada-pos", rounds=3).to_toml(),
+        "shared.toml": Policy.preset("vip").to_toml(),
         "counts.csv": to_csv(_counts()),
         "results.csv": to_csv({"task": row["prompt_id"], "solved": row["correct"]} for row in _counts(16)),
         "rollouts.jsonl": to_jsonl(_rollouts()),
