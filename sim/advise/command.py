@@ -49,6 +49,7 @@ def advise(
         str | None,
         typer.Argument(
             metavar="PATH",
+            allow_dash=True,
             help="A file, a folder or a glob: dumps of training frameworks, evaluations, tables of responses or of "
             "counts. The built-in rollouts unless given.",
             show_default=False,
@@ -61,6 +62,7 @@ def advise(
         str | None,
         typer.Option(
             metavar="PRESET_OR_TOML",
+            allow_dash=True,
             help="The policy that you run now; what the log shows unless given.",
             show_default=False,
         ),

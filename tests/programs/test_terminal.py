@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import pty
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from ada_bandit import Policy
 from ada_bandit.errors import InputError
 from ada_bandit.programs.console import new_table, print_table, waiting
+from ada_bandit.programs.lazy import function_of
 from ada_bandit.programs.stdin import kind_of, save_stdin
 from sim.cli import app
 
@@ -144,6 +146,25 @@ def test_a_dash_is_standard_input(arguments: tuple[str, ...], data: str, says: s
     result = CliRunner().invoke(app, [*arguments, *out], input=data, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert says in result.stdout
+
+
+def takes_files() -> list[tuple[str, str, bool]]:
+    """Return every option that takes a file: its command, its name, and whether it takes standard input."""
+    found = []
+    for path in sorted((ROOT / "sim").glob("*/command.py")):
+        function = function_of(f"sim.{path.parent.name}.command", path.parent.name)
+        for name, parameter in inspect.signature(function).parameters.items():
+            for mark in getattr(parameter.annotation, "__metadata__", ()):
+                if re.match("FILE|PATH|PRESET_OR_TOML", str(getattr(mark, "metavar", ""))):
+                    found.append((path.parent.name, name, bool(mark.allow_dash)))
+    return found
+
+
+def test_every_option_that_takes_a_file_takes_standard_input() -> None:
+    options = takes_files()
+    assert len(options) > 25
+    # The one file that is written.
+    assert [each[:2] for each in options if not each[2]] == [("frontier", "save_policy")]
 
 
 def test_standard_input_that_is_empty_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
