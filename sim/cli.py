@@ -24,6 +24,7 @@ _STUDIES = (
     "log",
     "clock",
     "theory",
+    "lab",
 )
 
 _COMMANDS = {study.replace("_", "-"): command_of(f"{__package__}.{study}.command", study) for study in _STUDIES}
