@@ -105,8 +105,17 @@ def plain_bars(_app: Any, what: str, _name: str, _of: Any, _options: Any, lines:
     lines[:] = out
 
 
+def lab(app: Any, error: Exception | None) -> None:
+    """Put the lab's page beside the site's."""
+    if error is None and app.builder.format == "html":
+        from sim.lab.page import lab_page
+
+        Path(app.outdir, "lab.html").write_text(lab_page(), encoding="utf-8")
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register with Sphinx."""
     app.connect("builder-inited", build)
+    app.connect("build-finished", lab)
     app.connect("autodoc-process-docstring", plain_bars, priority=900)
     return {"parallel_read_safe": True}

@@ -24,7 +24,7 @@ def lab(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the page.")] = Path("out/lab.html"),
     opened: Annotated[bool, typer.Option("--open/--no-open", help="Whether to open the page in your browser.")] = True,
 ) -> None:
-    r"""Write one page on which to try policies, and open it.
+    """Write one page on which to try policies, and open it.
 
     Choose a rule, a budget and the pass rates of your prompts, and see the tables, what they cost and find, and what
     to paste into your project. The page works without a network, and sends nothing.
@@ -33,7 +33,7 @@ def lab(
     Examples:
       python -m sim lab
       python -m sim lab --out lab.html --no-open
-    """
+    """  # noqa: D301 - \b keeps the lines of the examples apart
     if out.is_dir():
         msg = (
             f"--out names the page's file, and {str(out)!r} is a folder; give a name such as {str(out / 'lab.html')!r}"
