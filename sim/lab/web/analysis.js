@@ -38,7 +38,10 @@ import { compile } from "./policy.js";
 export function analyze(tables, rates) {
   const size = rates.length;
   const side = tables.most + 1;
-  const [samples, rounds, signal, resolved, bias, weight, objective] = Array.from({ length: 7 }, () => new Float64Array(size));
+  const [samples, rounds, signal, resolved, bias, weight, objective] = Array.from(
+    { length: 7 },
+    () => new Float64Array(size),
+  );
   const ends = exitTotals(tables);
   /** Coefficients of w over the row before: what an exit with this total adds. @type {Float64Array | null} */
   let waiting = weightShare(tables, 1, ends);
@@ -212,7 +215,19 @@ export function efficiency(sums, model) {
 
 /** GRPO: n responses, all kept, reward less mean over deviation. @param {number} n @returns {Policy} */
 export function plainGrpo(n) {
-  return { rule: "never", pos: 1, neg: 1, expr: "", m: n, later: 0, r: 1, n, group: "all", adv: "group_std", silent: "mask" };
+  return {
+    rule: "never",
+    pos: 1,
+    neg: 1,
+    expr: "",
+    m: n,
+    later: 0,
+    r: 1,
+    n,
+    group: "all",
+    adv: "group_std",
+    silent: "mask",
+  };
 }
 
 /**
@@ -228,6 +243,7 @@ export function grpoAtCost(samples, law, model) {
   const sums = overLaw(compile(plainGrpo(low)), law, model);
   if (share < 1e-12) return sums;
   const more = overLaw(compile(plainGrpo(low + 1)), law, model);
-  for (const key of /** @type {(keyof Sums)[]} */ (Object.keys(sums))) sums[key] = (1 - share) * sums[key] + share * more[key];
+  for (const key of /** @type {(keyof Sums)[]} */ (Object.keys(sums)))
+    sums[key] = (1 - share) * sums[key] + share * more[key];
   return sums;
 }

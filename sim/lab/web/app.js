@@ -39,9 +39,11 @@ let selected = null;
 let computed = [];
 
 /** @param {string} text @returns {string} */
-const escaped = (text) => text.replace(/[&<>"]/g, (mark) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[mark] ?? mark);
+const escaped = (text) =>
+  text.replace(/[&<>"]/g, (mark) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[mark] ?? mark);
 const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)}\u00a0%`;
-const fixed = (/** @type {number} */ value, digits = 2) => (Math.abs(value) < 0.5 * 10 ** -digits ? 0 : value).toFixed(digits).replace("-", "−");
+const fixed = (/** @type {number} */ value, digits = 2) =>
+  (Math.abs(value) < 0.5 * 10 ** -digits ? 0 : value).toFixed(digits).replace("-", "−");
 const rate = (/** @type {number} */ p) => (p < 0.1 || p > 0.9 ? p.toFixed(3) : p.toFixed(2));
 
 /** Take up the law that the state names. */
@@ -85,7 +87,10 @@ function update() {
 /** @returns {string} what is wrong, or nothing */
 function compute() {
   try {
-    const policies = [{ label: nameOf(state.policy), kind: "current", policy: state.policy }, ...state.pins.map((pin, i) => ({ label: pin.name, kind: `pin${i}`, policy: pin.policy }))];
+    const policies = [
+      { label: nameOf(state.policy), kind: "current", policy: state.policy },
+      ...state.pins.map((pin, i) => ({ label: pin.name, kind: `pin${i}`, policy: pin.policy })),
+    ];
     computed = policies.map(({ label, kind, policy }) => {
       const tables = compile(policy);
       const sums = overLaw(tables, law, state.model);
@@ -102,7 +107,13 @@ function showLattice() {
   const { tables } = computed[0];
   if (selected && !(tables.reach[selected.pos * (tables.most + 1) + selected.neg] > 0)) selected = null;
   const law = cellLaw(tables, state.p);
-  drawLattice(/** @type {HTMLCanvasElement} */ (byId("lattice")), { tables, law, table: state.table, p: state.p, at: selected });
+  drawLattice(/** @type {HTMLCanvasElement} */ (byId("lattice")), {
+    tables,
+    law,
+    table: state.table,
+    p: state.p,
+    at: selected,
+  });
   showCell(law);
   const here = analyze(tables, [state.p]);
   const range = input("rate");
@@ -114,9 +125,15 @@ function showLattice() {
     ["Group has both kinds", percent(here.signal[0]), ""],
     ["Rule holds at the end", percent(here.resolved[0]), ""],
     ["Pool mean less p (bias)", fixed(here.bias[0], 3), "stopping makes it differ"],
-    ["w(p)", fixed(here.weight[0]), "mean update over the gradient of p"],
+    ["Weight w(p)", fixed(here.weight[0]), "mean update over the gradient of p"],
+    ["Objective F(p)", fixed(here.objective[0], 3), "the integral of w"],
   ]);
-  byId("size-note").textContent = state.table === "draws" ? "size: how often prompts of pass rate p stop there" : "shade and number: the table's entry where a prompt stops";
+  for (const sign of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".of-draws")))
+    sign.hidden = state.table !== "draws";
+  byId("size-note").textContent =
+    state.table === "draws"
+      ? "size: how often prompts of pass rate p stop there"
+      : "shade and number: the table's entry where a prompt stops";
 }
 
 /** @param {Float64Array} law */
@@ -131,13 +148,19 @@ function showCell(law) {
     const values = ["keep_pos", "keep_neg", "adv_pos", "adv_neg"].map((table) => entry(tables, table, at));
     const why = tables.resolved[at] ? "the rule holds" : "the budget is spent";
     const kept = `keep ${fixed(values[0], Number.isInteger(values[0]) ? 0 : 2)} right and ${fixed(values[1], Number.isInteger(values[1]) ? 0 : 2)} wrong`;
-    byId("cell").textContent = `${where} and stop: ${why}. They ${kept}, with weights ${fixed(values[2], 3)} and ${fixed(values[3], 3)}.`;
+    byId("cell").textContent =
+      `${where} and stop: ${why}. They ${kept}, with weights ${fixed(values[2], 3)} and ${fixed(values[3], 3)}.`;
   }
 }
 
 /** @param {string} id @param {[string, string, string][]} rows */
 function facts(id, rows) {
-  byId(id).innerHTML = rows.map(([name, value, more]) => `<div><dt>${escaped(name)}</dt><dd>${escaped(value)}${more ? `<small>${escaped(more)}</small>` : ""}</dd></div>`).join("");
+  byId(id).innerHTML = rows
+    .map(
+      ([name, value, more]) =>
+        `<div><dt>${escaped(name)}</dt><dd>${escaped(value)}${more ? `<small>${escaped(more)}</small>` : ""}</dd></div>`,
+    )
+    .join("");
 }
 
 function showTiles() {
@@ -152,7 +175,7 @@ function showTiles() {
     ["Responses a prompt", fixed(sums.samples), `in ${fixed(sums.rounds)} rounds`],
     ["Groups with signal", percent(sums.signal), `GRPO at the same cost: ${percent(grpo.signal)}`],
     ["Progress per unit of cost", beside(grpo), "that of GRPO at the same cost"],
-    ["Progress per unit of cost", beside(four), "that of GRPO with n = 4"],
+    ["Progress per unit of cost", beside(four), "that of GRPO with n\u00a0=\u00a04"],
     ["Pool mean less pass rate", fixed(sums.bias, 3), sums.bias ** 2 < 1e-20 ? "no bias" : "bias that stopping makes"],
   ]);
   byId("law-note").textContent = lawWords;
@@ -166,23 +189,35 @@ function showCharts() {
   const plain = (/** @type {number} */ size, /** @type {number} */ p) => 1 - p ** size - (1 - p) ** size;
   const reference = RATES.map((p) => (1 - share) * plain(n, p) + share * plain(n + 1, p));
   const options = { p: state.p, law: spread };
-  const of = (/** @type {"samples" | "signal" | "weight" | "objective"} */ field) => lines.map(({ kind, found }) => ({ kind, values: found[field] }));
+  const of = (/** @type {"samples" | "signal" | "weight" | "objective"} */ field) =>
+    lines.map(({ kind, found }) => ({ kind, values: found[field] }));
   const chart = (/** @type {string} */ id, /** @type {string} */ text) => {
     byId(id).innerHTML = text;
   };
   chart("chart-samples", rateChart(of("samples"), options));
-  chart("chart-signal", rateChart([...of("signal"), { kind: "reference", values: reference }], { ...options, low: 0, high: 1.02 }));
+  chart(
+    "chart-signal",
+    rateChart([...of("signal"), { kind: "reference", values: reference }], { ...options, low: 0, high: 1.02 }),
+  );
   chart("chart-weight", rateChart(of("weight"), options));
   chart("chart-objective", rateChart(of("objective"), options));
 
   const farthest = Math.min(Math.max(8, ...computed.map(({ sums }) => sums.samples * 1.25)), 160);
   const sizes = Array.from({ length: Math.floor(farthest) }, (_, i) => i + 1);
   const nodes = quadrature(law, sizes.length + 2);
-  const signal = sizes.map((size) => nodes.weights.reduce((sum, weight, i) => sum + weight * plain(size, nodes.rates[i]), 0));
+  const signal = sizes.map((size) =>
+    nodes.weights.reduce((sum, weight, i) => sum + weight * plain(size, nodes.rates[i]), 0),
+  );
   const points = computed.map(({ sums, kind, label }) => ({ x: sums.samples, y: sums.signal, kind, label }));
   chart("chart-cost", costChart({ kind: "reference", values: signal, at: sizes }, points, farthest));
-  const sample = (/** @type {string} */ kind) => `<svg viewBox="0 0 34 10" aria-hidden="true"><line class="line ${kind}" x1="0" x2="34" y1="5" y2="5"/></svg>`;
-  byId("names").innerHTML = [...computed.map(({ label, kind }) => `<li>${sample(kind)}${escaped(label)}${kind === "current" ? " (this policy)" : ""}</li>`), `<li>${sample("reference")}GRPO at the same cost</li>`].join("");
+  const sample = (/** @type {string} */ kind) =>
+    `<svg viewBox="0 0 34 10" aria-hidden="true"><line class="line ${kind}" x1="0" x2="34" y1="5" y2="5"/></svg>`;
+  byId("names").innerHTML = [
+    ...computed.map(
+      ({ label, kind }) => `<li>${sample(kind)}${escaped(label)}${kind === "current" ? " (this policy)" : ""}</li>`,
+    ),
+    `<li>${sample("reference")}GRPO at the same cost</li>`,
+  ].join("");
 }
 
 function showTable() {
@@ -191,16 +226,32 @@ function showTable() {
     const own = efficiency(sums, state.model);
     const reference = efficiency(grpo, state.model);
     const times = (/** @type {number} */ other) => (other > 0 ? fixed(own / other) : "–");
-    const last = i ? `<button type="button" data-unpin="${i - 1}" aria-label="Remove ${escaped(label)}">Remove</button>` : "";
+    const last = i
+      ? `<button type="button" data-unpin="${i - 1}" aria-label="Remove ${escaped(label)}">Remove</button>`
+      : "";
     const sample = `<svg viewBox="0 0 34 10" width="34" height="10" aria-hidden="true"><line class="line ${kind}" x1="0" x2="34" y1="5" y2="5"/></svg>`;
     return `<tr><th scope="row">${sample} ${escaped(label)}${i ? "" : " (this policy)"}</th><td>${fixed(sums.samples)}</td><td>${fixed(sums.rounds)}</td><td>${percent(sums.signal)}</td><td>${percent(grpo.signal)}</td><td>${times(reference)}</td><td>${times(four)}</td><td>${fixed(sums.bias, 3)}</td><td>${last}</td></tr>`;
   });
-  const heads = ["Policy", "Responses a prompt", "Rounds", "Groups with signal", "GRPO at the same cost", "Progress per cost, over that GRPO", "Progress per cost, over GRPO n = 4", "Bias of the pool mean"];
-  byId("table").innerHTML = `<thead><tr>${heads.map((head) => `<th scope="col">${head}</th>`).join("")}<td></td></tr></thead><tbody>${rows.join("")}</tbody>`;
+  const heads = [
+    "Policy",
+    "Responses a prompt",
+    "Rounds",
+    "Groups with signal",
+    "GRPO at the same cost",
+    "Progress per cost, over that GRPO",
+    "Progress per cost, over GRPO n = 4",
+    "Bias of the pool mean",
+  ];
+  byId("table").innerHTML =
+    `<thead><tr>${heads.map((head) => `<th scope="col">${head}</th>`).join("")}<td></td></tr></thead><tbody>${rows.join("")}</tbody>`;
   const pinned = state.pins.some((pin) => samePolicy(pin.policy, state.policy));
   const button = /** @type {HTMLButtonElement} */ (byId("pin"));
   button.disabled = pinned || state.pins.length >= MOST_PINS;
-  byId("pin-note").textContent = pinned ? "This policy is pinned; change it to compare." : state.pins.length >= MOST_PINS ? "Four are pinned; remove one first." : "Up to four stay here beside the one you change.";
+  byId("pin-note").textContent = pinned
+    ? "This policy is pinned; change it to compare."
+    : state.pins.length >= MOST_PINS
+      ? "Four are pinned; remove one first."
+      : "Up to four stay here beside the one you change.";
 }
 
 function showPaste() {
@@ -211,7 +262,8 @@ function showPaste() {
 /** Let the controls show the state. */
 function showControls() {
   const { policy, model } = state;
-  for (const id of ["rule", "group", "adv", "silent", "expr"]) set(id, String(policy[/** @type {keyof Policy} */ (id)]));
+  for (const id of ["rule", "group", "adv", "silent", "expr"])
+    set(id, String(policy[/** @type {keyof Policy} */ (id)]));
   set("objective", model.objective);
   set("law", state.law);
   for (const key of POLICY_NUMBERS) setNumber(key, Number(policy[/** @type {keyof Policy} */ (key)]));
@@ -225,14 +277,19 @@ function showControls() {
     pos: ["positive", "quota"].includes(policy.rule),
     neg: policy.rule === "quota",
     later: policy.r > 1,
-    n: policy.group === "balanced" || policy.group === "uniform" || policy.group === "matched" || policy.rule === "balance",
+    n:
+      policy.group === "balanced" ||
+      policy.group === "uniform" ||
+      policy.group === "matched" ||
+      policy.rule === "balance",
     k: model.objective === "pass",
     a: state.law === "beta",
     b: state.law === "beta",
   };
   for (const [key, show] of Object.entries(shown)) byId(`field-${key}`).hidden = !show;
   /** @type {HTMLElement} */ (document.querySelector('[data-for="expression"]')).hidden = policy.rule !== "expression";
-  for (const each of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('input[name="table"]'))) each.checked = each.value === state.table;
+  for (const each of /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll('input[name="table"]')))
+    each.checked = each.value === state.table;
   byId("with-counts-line").hidden = state.law !== "file";
   const own = /** @type {HTMLOptionElement | null} */ (document.querySelector('#law option[value="file"]'));
   if (own) own.disabled = !state.counts.length;
@@ -261,7 +318,9 @@ function buildNumber(place) {
   place.innerHTML = `<label for="${key}">${label}</label><div class="pair"><input type="range" id="${key}-range" min="${scale(min)}" max="${scale(max)}" step="${log || step === "any" ? 0.01 : step}" data-log="${log}" aria-label="${label}, slider"><input type="number" id="${key}" min="${min}" max="${key in limits ? limits[key] : max}" step="${step}"></div>`;
   const range = input(`${key}-range`);
   const box = input(key);
-  range.addEventListener("input", () => takeNumber(key, log ? Math.round(Math.exp(Number(range.value)) * 100) / 100 : Number(range.value)));
+  range.addEventListener("input", () =>
+    takeNumber(key, log ? Math.round(Math.exp(Number(range.value)) * 100) / 100 : Number(range.value)),
+  );
   box.addEventListener("input", () => {
     const value = Number(box.value);
     const whole = step === "any" || Number.isInteger(value);
@@ -271,7 +330,19 @@ function buildNumber(place) {
 }
 
 /** What a box admits beyond its slider. @type {Record<string, number>} */
-const limits = { pos: 128, neg: 128, m: 128, r: 128, later: 128, n: 128, a: 100, b: 100, nuPos: 100, nuNeg: 100, updateCost: 100 };
+const limits = {
+  pos: 128,
+  neg: 128,
+  m: 128,
+  r: 128,
+  later: 128,
+  n: 128,
+  a: 100,
+  b: 100,
+  nuPos: 100,
+  nuNeg: 100,
+  updateCost: 100,
+};
 
 /** @param {string} key @param {number} value */
 function takeNumber(key, value) {
@@ -316,7 +387,10 @@ function walk(round, along) {
   const wanted = totals[Math.min(Math.max(totals.indexOf(total) + round, 0), totals.length - 1)];
   const row = (rounds.get(wanted) ?? [0]).sort((left, right) => left - right);
   const share = selected && total ? selected.pos / total : state.p;
-  const nearest = row.reduce((best, pos, i) => (Math.abs(pos - share * wanted) < Math.abs(row[best] - share * wanted) ? i : best), 0);
+  const nearest = row.reduce(
+    (best, pos, i) => (Math.abs(pos - share * wanted) < Math.abs(row[best] - share * wanted) ? i : best),
+    0,
+  );
   const pos = row[Math.min(Math.max(nearest - along, 0), row.length - 1)];
   selected = { pos, neg: wanted - pos };
   showLattice();
@@ -351,10 +425,18 @@ function fillSelect(id, options) {
 }
 
 function connect() {
-  fillSelect("preset", [...PRESETS.map((each) => /** @type {[string, string]} */ ([each.name, each.label])), ["", "A policy of my own"]]);
+  fillSelect("preset", [
+    ...PRESETS.map((each) => /** @type {[string, string]} */ ([each.name, each.label])),
+    ["", "A policy of my own"],
+  ]);
   fillSelect("adv", Object.entries(ADVANTAGE_WORDS));
-  fillSelect("law", [...LAWS.map((each) => /** @type {[string, string]} */ ([each.name, each.label])), ["beta", "Beta(a, b), by sliders"], ["file", "My file"]]);
-  for (const place of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-number]"))) buildNumber(place);
+  fillSelect("law", [
+    ...LAWS.map((each) => /** @type {[string, string]} */ ([each.name, each.label])),
+    ["beta", "Beta(a, b), by sliders"],
+    ["file", "My file"],
+  ]);
+  for (const place of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-number]")))
+    buildNumber(place);
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
   byId("preset").addEventListener("change", () => {
     const preset = PRESETS.find((each) => each.name === input("preset").value);
@@ -387,7 +469,8 @@ function connect() {
   for (const each of document.querySelectorAll('input[name="paste"]')) each.addEventListener("change", showPaste);
   connectLattice();
   for (const chart of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll(".drag"))) {
-    const follow = (/** @type {PointerEvent} */ event) => event.buttons && takeRate(rateOf(shareAt(chart.getBoundingClientRect(), event.clientX)));
+    const follow = (/** @type {PointerEvent} */ event) =>
+      event.buttons && takeRate(rateOf(shareAt(chart.getBoundingClientRect(), event.clientX)));
     chart.addEventListener("pointerdown", follow);
     chart.addEventListener("pointermove", follow);
   }
@@ -403,8 +486,15 @@ function connect() {
     byId("pin").focus();
   });
   const drop = byId("drop");
-  input("file").addEventListener("change", () => input("file").files?.[0] && readFile(/** @type {FileList} */ (input("file").files)[0]));
-  for (const [kind, over] of /** @type {[string, boolean][]} */ ([["dragover", true], ["dragleave", false], ["drop", false]])) {
+  input("file").addEventListener(
+    "change",
+    () => input("file").files?.[0] && readFile(/** @type {FileList} */ (input("file").files)[0]),
+  );
+  for (const [kind, over] of /** @type {[string, boolean][]} */ ([
+    ["dragover", true],
+    ["dragleave", false],
+    ["drop", false],
+  ])) {
     document.addEventListener(kind, (event) => {
       event.preventDefault();
       drop.classList.toggle("over", over);
@@ -438,7 +528,7 @@ function connectLattice() {
   const follow = (/** @type {PointerEvent} */ event) => {
     const { x, y } = spot(event);
     selected = cellAt(computed[0].tables, canvas.clientWidth, x, y);
-    if (event.buttons) takeRate(rateAt(canvas.clientWidth, x, y));
+    if (event.buttons && event.type === "pointermove") takeRate(rateAt(canvas.clientWidth, x, y));
     else showLattice();
   };
   box.addEventListener("pointerdown", follow);
@@ -452,7 +542,8 @@ function connectLattice() {
   });
 }
 
-if (matchMedia("(max-width: 999px)").matches) for (const each of document.querySelectorAll("details")) each.open = false;
+if (matchMedia("(max-width: 999px)").matches)
+  for (const each of document.querySelectorAll("details")) each.open = false;
 connect();
 takeLaw();
 update();

@@ -40,7 +40,8 @@ export function ticks(low, high) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((size) => size * power).find((size) => size >= rough) ?? rough;
   const found = [];
-  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) found.push(Math.abs(tick) < step / 1e6 ? 0 : tick);
+  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step)
+    found.push(Math.abs(tick) < step / 1e6 ? 0 : tick);
   return found;
 }
 
@@ -87,13 +88,21 @@ export function rateChart(lines, { p, law, low, high }) {
     .map((share, i) => {
       const [from, to] = [across(i / law.length), across((i + 1) / law.length)];
       const y = upward((0.9 * share) / peak);
-      return share ? `<rect class="law" x="${from.toFixed(1)}" width="${(to - from).toFixed(1)}" y="${y.toFixed(1)}" height="${(upward(0) - y).toFixed(1)}"/>` : "";
+      return share
+        ? `<rect class="law" x="${from.toFixed(1)}" width="${(to - from).toFixed(1)}" y="${y.toFixed(1)}" height="${(upward(0) - y).toFixed(1)}"/>`
+        : "";
     })
     .join("");
-  const marks = TICKS.map((tick) => `<text class="tick" x="${across(shareOf(tick)).toFixed(1)}" y="${SIZE.height - SIZE.bottom + 14}" text-anchor="middle">${tick}</text>`).join("");
+  const marks = TICKS.map(
+    (tick) =>
+      `<text class="tick" x="${across(shareOf(tick)).toFixed(1)}" y="${SIZE.height - SIZE.bottom + 14}" text-anchor="middle">${tick}</text>`,
+  ).join("");
   const here = across(shareOf(p)).toFixed(1);
   const marker = `<line class="here" x1="${here}" x2="${here}" y1="${SIZE.top}" y2="${SIZE.height - SIZE.bottom}"/>`;
-  const drawn = lines.map((line) => polyline(line, scale, shareOf)).reverse().join("");
+  const drawn = lines
+    .map((line) => polyline(line, scale, shareOf))
+    .reverse()
+    .join("");
   return frame("pass rate p", "", bars + upAxis(least, most, scale) + marks + marker + drawn);
 }
 
@@ -109,7 +118,10 @@ export function costChart(line, points, farthest) {
   const scale = (/** @type {number} */ value) => value / most;
   const along = (/** @type {number} */ value) => value / farthest;
   const marks = ticks(0, farthest)
-    .map((tick) => `<text class="tick" x="${across(along(tick)).toFixed(1)}" y="${SIZE.height - SIZE.bottom + 14}" text-anchor="middle">${short(tick)}</text>`)
+    .map(
+      (tick) =>
+        `<text class="tick" x="${across(along(tick)).toFixed(1)}" y="${SIZE.height - SIZE.bottom + 14}" text-anchor="middle">${short(tick)}</text>`,
+    )
     .join("");
   const spots = points
     .map((point) => {
@@ -118,5 +130,6 @@ export function costChart(line, points, farthest) {
     })
     .reverse()
     .join("");
-  return frame("responses a prompt", "", upAxis(0, most, scale) + marks + polyline(line, scale, along) + spots);
+  const name = `<text class="name" x="${SIZE.width - SIZE.right - 4}" y="${SIZE.height - SIZE.bottom - 7}" text-anchor="end">dashed: GRPO with 1, 2, … responses</text>`;
+  return frame("responses a prompt", "", name + upAxis(0, most, scale) + marks + polyline(line, scale, along) + spots);
 }

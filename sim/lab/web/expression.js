@@ -35,7 +35,9 @@ function tokens(text) {
     const at = pattern.lastIndex;
     const match = pattern.exec(text);
     if (!match) {
-      throw new ExpressionError(`“${text.slice(at).trim()[0]}” is not understood; use pos, neg, numbers, + - * /, < <= > >= == !=, and, or, not`);
+      throw new ExpressionError(
+        `“${text.slice(at).trim()[0]}” is not understood; use pos, neg, numbers, + - * /, < <= > >= == !=, and, or, not`,
+      );
     }
     found.push({ text: match[1] ?? match[2] ?? match[3], at });
   }
@@ -48,7 +50,8 @@ function tokens(text) {
  * @returns {Node_}
  */
 export function parseExpression(text) {
-  if (text.length > LONGEST) throw new ExpressionError(`a rule has at most ${LONGEST} characters; this one has ${text.length}`);
+  if (text.length > LONGEST)
+    throw new ExpressionError(`a rule has at most ${LONGEST} characters; this one has ${text.length}`);
   const list = tokens(text);
   let index = 0;
   let depth = 0;
@@ -121,7 +124,8 @@ export function parseExpression(text) {
       if (of.length !== takes) fail(`${word} takes ${takes} value${takes > 1 ? "s" : ""}; got ${of.length}`);
       return { kind: "call", name: word, of };
     }
-    if (/^[A-Za-z_]/.test(word)) fail(`the name “${word}” is unknown; use pos, neg, ${Object.keys(FUNCTIONS).join(", ")}`);
+    if (/^[A-Za-z_]/.test(word))
+      fail(`the name “${word}” is unknown; use pos, neg, ${Object.keys(FUNCTIONS).join(", ")}`);
     return fail("a value is missing");
   };
   /** @param {() => Node_} next @returns {Node_} */
@@ -149,7 +153,8 @@ function truth(node) {
 
 /** @param {Node_} node @returns {Node_} */
 function number(node) {
-  if (isTruth(node)) throw new ExpressionError("true and false can't be added or compared; join them with and, or, not");
+  if (isTruth(node))
+    throw new ExpressionError("true and false can't be added or compared; join them with and, or, not");
   return node;
 }
 
@@ -228,5 +233,7 @@ export function toPython(node) {
 
 /** @param {Node_} node @returns {string} */
 function inBrackets(node) {
-  return node.kind === "number" || node.kind === "name" || node.kind === "call" ? toPython(node) : `(${toPython(node)})`;
+  return node.kind === "number" || node.kind === "name" || node.kind === "call"
+    ? toPython(node)
+    : `(${toPython(node)})`;
 }

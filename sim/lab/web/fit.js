@@ -24,8 +24,17 @@ export function parseCounts(text) {
   const found = new Map();
   /** @param {number} correct @param {number} total @param {number} line */
   const add = (correct, total, line) => {
-    if (!(Number.isInteger(correct) && Number.isInteger(total) && correct >= 0 && correct <= total && total >= 1 && total <= MOST_RESPONSES)) {
-      throw new FileError(`line ${line}: correct and total must be whole numbers with 0 <= correct <= total and total from 1 to ${MOST_RESPONSES}; got ${correct} of ${total}`);
+    if (!(
+      Number.isInteger(correct) &&
+      Number.isInteger(total) &&
+      correct >= 0 &&
+      correct <= total &&
+      total >= 1 &&
+      total <= MOST_RESPONSES
+    )) {
+      throw new FileError(
+        `line ${line}: correct and total must be whole numbers with 0 <= correct <= total and total from 1 to ${MOST_RESPONSES}; got ${correct} of ${total}`,
+      );
     }
     const pair = found.get(`${correct}/${total}`);
     if (pair) pair[2] += 1;
@@ -45,14 +54,21 @@ function readJsonLines(lines, add) {
     try {
       row = JSON.parse(line);
     } catch {
-      throw new FileError(`line ${index + 1} is not JSON; every line must be an object with correct and total, or with rewards`);
+      throw new FileError(
+        `line ${index + 1} is not JSON; every line must be an object with correct and total, or with rewards`,
+      );
     }
     if (Array.isArray(row?.rewards)) {
       const scored = row.rewards.filter((/** @type {unknown} */ reward) => reward !== null);
       if (scored.some((/** @type {unknown} */ reward) => typeof reward !== "number" && typeof reward !== "boolean")) {
         throw new FileError(`line ${index + 1}: rewards must be numbers, true, false or null`);
       }
-      if (scored.length) add(scored.filter((/** @type {number | boolean} */ reward) => Number(reward) > THRESHOLD).length, scored.length, index + 1);
+      if (scored.length)
+        add(
+          scored.filter((/** @type {number | boolean} */ reward) => Number(reward) > THRESHOLD).length,
+          scored.length,
+          index + 1,
+        );
     } else if (row && "correct" in row && "total" in row) {
       add(row.correct, row.total, index + 1);
     } else {
@@ -63,16 +79,22 @@ function readJsonLines(lines, add) {
 
 /** @param {string} line @returns {string[]} */
 function fields(line) {
-  return [...line.matchAll(/(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g)].map((match) => (match[1]?.replaceAll('""', '"') ?? match[2] ?? "").trim());
+  return [...line.matchAll(/(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g)].map((match) =>
+    (match[1]?.replaceAll('""', '"') ?? match[2] ?? "").trim(),
+  );
 }
 
 /** @param {string[]} lines @param {number} first @param {(correct: number, total: number, line: number) => void} add */
 function readCsv(lines, first, add) {
   const head = fields(lines[first]).map((name) => name.toLowerCase());
-  const [correct, total, prompt, reward] = ["correct", "total", "prompt_id", "reward"].map((name) => head.indexOf(name));
+  const [correct, total, prompt, reward] = ["correct", "total", "prompt_id", "reward"].map((name) =>
+    head.indexOf(name),
+  );
   const counts = correct >= 0 && total >= 0;
   if (!counts && !(prompt >= 0 && reward >= 0)) {
-    throw new FileError(`the columns are ${head.join(", ")}; the file needs correct and total, or prompt_id and reward`);
+    throw new FileError(
+      `the columns are ${head.join(", ")}; the file needs correct and total, or prompt_id and reward`,
+    );
   }
   /** @type {Map<string, [number, number, number]>} */
   const prompts = new Map();
@@ -84,7 +106,8 @@ function readCsv(lines, first, add) {
       continue;
     }
     const value = row[reward] === "" ? NaN : Number(row[reward]);
-    if (!Number.isFinite(value)) throw new FileError(`line ${index + 1}: the reward “${row[reward] ?? ""}” is no number`);
+    if (!Number.isFinite(value))
+      throw new FileError(`line ${index + 1}: the reward “${row[reward] ?? ""}” is no number`);
     const seen = prompts.get(row[prompt]) ?? [0, 0, index + 1];
     prompts.set(row[prompt], [seen[0] + Number(value > THRESHOLD), seen[1] + 1, seen[2]]);
   }
@@ -101,18 +124,32 @@ export function lawOfCounts(pairs) {
   const prompts = pairs.reduce((sum, pair) => sum + pair[2], 0);
   const totals = pairs.map((pair) => pair[1]);
   if (Math.min(...totals) >= SMOOTH_BELOW || Math.max(...totals) === 1) {
-    return { law: gridOf(pairs, ([correct, total]) => correct / total, prompts), how: "each pass rate is correct / total" };
+    return {
+      law: gridOf(pairs, ([correct, total]) => correct / total, prompts),
+      how: "each pass rate is correct / total",
+    };
   }
   const prior = fitBeta(pairs);
-  if (prior.kind === "one") return { law: { name: "grid", pass_rates: [prior.mean], weights: [1] }, how: `the rates differ no more than by chance: every prompt has p = ${prior.mean.toFixed(3)}` };
-  if (prior.kind === "ends") return { law: gridOf(pairs, ([correct]) => Number(correct > 0), prompts), how: "every prompt is always or never right" };
+  if (prior.kind === "one")
+    return {
+      law: { name: "grid", pass_rates: [prior.mean], weights: [1] },
+      how: `the rates differ no more than by chance: every prompt has p = ${prior.mean.toFixed(3)}`,
+    };
+  if (prior.kind === "ends")
+    return {
+      law: gridOf(pairs, ([correct]) => Number(correct > 0), prompts),
+      how: "every prompt is always or never right",
+    };
   const { a, b } = prior;
   const law = /** @type {Law} */ ({
     name: "mixture",
     laws: pairs.map(([correct, total]) => ({ name: "beta", a: a + correct, b: b + total - correct })),
     weights: pairs.map((pair) => pair[2] / prompts),
   });
-  return { law, how: `smoothed: the prompts' posteriors under a fitted Beta(${a.toPrecision(3)}, ${b.toPrecision(3)})` };
+  return {
+    law,
+    how: `smoothed: the prompts' posteriors under a fitted Beta(${a.toPrecision(3)}, ${b.toPrecision(3)})`,
+  };
 }
 
 /** @param {Pair[]} pairs @param {(pair: Pair) => number} rate @param {number} prompts @returns {Law} */
@@ -133,7 +170,8 @@ export function fitBeta(pairs) {
   const sum = (/** @type {(pair: Pair) => number} */ of) => pairs.reduce((all, pair) => all + pair[2] * of(pair), 0);
   const prompts = sum(() => 1);
   const pooled = sum((pair) => pair[0]) / sum((pair) => pair[1]);
-  if (pooled === 0 || pooled === 1 || Math.max(...pairs.map((pair) => pair[1])) === 1) return { kind: "one", mean: pooled };
+  if (pooled === 0 || pooled === 1 || Math.max(...pairs.map((pair) => pair[1])) === 1)
+    return { kind: "one", mean: pooled };
   if (pairs.every(([correct, total]) => correct === 0 || correct === total)) return { kind: "ends" };
   // The likelihood is a sum of log(a + i), log(b + i) and log(a + b + i): how often each of them occurs.
   const most = Math.max(...pairs.map((pair) => pair[1]));
@@ -176,7 +214,10 @@ export function fitBeta(pairs) {
     const determinant = hessian[0] * hessian[2] - hessian[1] ** 2;
     const concave = hessian[0] < 0 && determinant > 0;
     let move = concave
-      ? [(hessian[1] * slope[1] - hessian[2] * slope[0]) / determinant, (hessian[1] * slope[0] - hessian[0] * slope[1]) / determinant]
+      ? [
+          (hessian[1] * slope[1] - hessian[2] * slope[0]) / determinant,
+          (hessian[1] * slope[0] - hessian[0] * slope[1]) / determinant,
+        ]
       : [slope[0] * 10, slope[1] * 10];
     const length = Math.hypot(...move);
     if (length > 1) move = move.map((part) => part / length);
@@ -194,7 +235,8 @@ export function fitBeta(pairs) {
     best = next;
     if (best.a + best.b > 1e6) break;
   }
-  const oneRate = sum(([correct, total]) => correct * Math.log(pooled) + (total - correct) * Math.log1p(-pooled)) / prompts;
+  const oneRate =
+    sum(([correct, total]) => correct * Math.log(pooled) + (total - correct) * Math.log1p(-pooled)) / prompts;
   if (best.a + best.b > 0.99e6 || best.value <= oneRate + 1e-9) return { kind: "one", mean: pooled };
   return { kind: "beta", a: best.a, b: best.b };
 }

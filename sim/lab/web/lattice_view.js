@@ -5,7 +5,7 @@
 /** @typedef {{pos: number, neg: number}} At */
 /** @typedef {{tables: Tables, law: Float64Array, table: string, p: number, at: At | null}} Scene */
 
-const MARGIN = { left: 40, right: 14, top: 12, bottom: 38 };
+const MARGIN = { left: 48, right: 14, top: 12, bottom: 38 };
 
 /** Where a cell lies on a canvas of a width. @param {number} width @param {number} most @param {number} pos @param {number} neg */
 function place(width, most, pos, neg) {
@@ -41,7 +41,8 @@ export function cellAt(tables, width, x, y) {
 /** @param {Tables} tables @param {(pos: number, neg: number, at: number) => void} visit */
 export function forReached(tables, visit) {
   const side = tables.most + 1;
-  for (let at = 0; at < tables.reach.length; at++) if (tables.reach[at] > 0) visit(Math.floor(at / side), at % side, at);
+  for (let at = 0; at < tables.reach.length; at++)
+    if (tables.reach[at] > 0) visit(Math.floor(at / side), at % side, at);
 }
 
 /** What a table holds at an exit. @param {Tables} tables @param {string} table @param {number} at @returns {number} */
@@ -80,7 +81,15 @@ export function drawLattice(canvas, scene) {
   if (!pen || !width) return;
   const style = getComputedStyle(canvas);
   const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
-  const ink = { text: colour("--text"), soft: colour("--muted"), line: colour("--line"), going: colour("--current"), resolved: colour("--resolved"), spent: colour("--spent"), paper: colour("--panel") };
+  const ink = {
+    text: colour("--text"),
+    soft: colour("--muted"),
+    line: colour("--line"),
+    going: colour("--current"),
+    resolved: colour("--resolved"),
+    spent: colour("--spent"),
+    paper: colour("--panel"),
+  };
   pen.setTransform(dense, 0, 0, dense, 0, 0);
   pen.clearRect(0, 0, width, height);
   const { step } = place(width, tables.most, 0, 0);
@@ -97,18 +106,19 @@ export function drawLattice(canvas, scene) {
       peak = Math.max(peak, Math.abs(entry(tables, table, at)));
     }
   });
-  const labels = gap >= 15;
+  const labels = gap >= 12.5;
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   forReached(tables, (pos, neg, at) => {
     const { x, y } = place(width, tables.most, pos, neg);
-    if (tables.draws[at] > 0) return going(pen, x, y, { size: largest, more: tables.draws[at], chance: law[at], ink, labels });
+    if (tables.draws[at] > 0)
+      return going(pen, x, y, { size: largest, more: tables.draws[at], chance: law[at], ink, labels });
     const value = entry(tables, table, at);
     if (table === "draws") {
       const size = Math.max(largest * 1.05 * Math.sqrt(law[at] / (highest || 1)), Math.min(2.2, largest));
       return marker(pen, x, y, size, tables.resolved[at] > 0, ink);
     }
-    box(pen, x, y, largest, ink.text, 0.06 + (0.5 * Math.abs(value)) / (peak || 1));
+    box(pen, x, y, Math.min(largest, step / 2), ink.text, 0.06 + (0.34 * Math.abs(value)) / (peak || 1));
     if (labels && gap >= 19) {
       const signed = table.startsWith("adv");
       const text = signed ? value.toFixed(gap > 34 ? 2 : 1).replace("-", "−") : String(Math.round(value * 10) / 10);
@@ -183,7 +193,7 @@ function axes(pen, width, tables, ink, font) {
   pen.textBaseline = "bottom";
   pen.fillText("wrong responses →", width - MARGIN.right, heightOf(width) - 2);
   pen.save();
-  pen.translate(11, MARGIN.top);
+  pen.translate(9, MARGIN.top);
   pen.rotate(-Math.PI / 2);
   pen.textBaseline = "middle";
   pen.fillText("right responses →", 0, 0);
@@ -224,7 +234,7 @@ function going(pen, x, y, { size, more, chance, ink, labels }) {
   pen.lineWidth = 1;
   pen.strokeRect(x - half, y - half, 2 * half, 2 * half);
   pen.fillStyle = ink.text;
-  pen.font = `600 ${Math.min(half * 1.15, 12)}px system-ui, sans-serif`;
+  pen.font = `600 ${Math.min(half * 1.5, 12)}px system-ui, sans-serif`;
   pen.fillText(String(more), x, y + 0.5);
 }
 
@@ -262,10 +272,15 @@ function shares(pen, width, tables, law, size, ink, font) {
   pen.font = `600 ${font(11)}`;
   pen.textAlign = "left";
   pen.textBaseline = "middle";
-  for (const { pos, neg, chance } of found.slice(0, 8)) {
+  /** @type {{left: number, y: number}[]} */
+  const written = [];
+  for (const { pos, neg, chance } of found.slice(0, 12)) {
     const { x, y } = place(width, tables.most, pos, neg);
     const text = `${Math.round(100 * chance)} %`;
     const left = Math.min(x + size * 1.1 + 3, width - 30);
+    // The larger one was written first; what would lie over it is left to the readout.
+    if (written.some((other) => Math.abs(other.left - left) < 32 && Math.abs(other.y - y) < 12)) continue;
+    written.push({ left, y });
     pen.lineWidth = 3;
     pen.strokeStyle = ink.paper;
     pen.strokeText(text, left, y - size * 0.6);

@@ -71,7 +71,10 @@ function betaQuadrature(a, b, degree) {
     const size = 2 * k + total - 2;
     diagonal.push((1 + ((a - b) * (total - 2)) / (size * (size + 2))) / 2);
     // At k = 1 the factor total - 1 stands above and below, and may be 0.
-    const spread = k === 1 ? (a * b) / (total ** 2 * (total + 1)) : (k * (k + a - 1) * (k + b - 1) * (k + total - 2)) / (size ** 2 * (size ** 2 - 1));
+    const spread =
+      k === 1
+        ? (a * b) / (total ** 2 * (total + 1))
+        : (k * (k + a - 1) * (k + b - 1) * (k + total - 2)) / (size ** 2 * (size ** 2 - 1));
     beside.push(Math.sqrt(spread));
   }
   return gauss(diagonal, beside);

@@ -45,11 +45,22 @@ function pythonFunction(policy) {
 /** @param {Policy} policy @returns {string} */
 export function python(policy) {
   const body = pythonFunction(policy);
-  const rule = { never: "Never", positive: "Positive", quota: "Quota", balance: "Balance", screen: "Quota", expression: "exit_rule" }[policy.rule] ?? "";
-  const budget = isPlain(policy) ? `Rounds(samples=${policy.m}, rounds=${policy.r})` : `budgets.Stages((${roundSizes(policy).join(", ")}))`;
+  const rule =
+    {
+      never: "Never",
+      positive: "Positive",
+      quota: "Quota",
+      balance: "Balance",
+      screen: "Quota",
+      expression: "exit_rule",
+    }[policy.rule] ?? "";
+  const budget = isPlain(policy)
+    ? `Rounds(samples=${policy.m}, rounds=${policy.r})`
+    : `budgets.Stages((${roundSizes(policy).join(", ")}))`;
   const names = [rule, "Policy", isPlain(policy) ? "Rounds" : "budgets"].sort((left, right) => (left < right ? -1 : 1));
   const advantage = ADVANTAGE[policy.adv];
-  const pairs = advantage && Object.entries(advantage).map(([key, value]) => `"${key}": ${value === true ? "True" : text(value)}`);
+  const pairs =
+    advantage && Object.entries(advantage).map(([key, value]) => `"${key}": ${value === true ? "True" : text(value)}`);
   return [
     ...(body.some((line) => line.includes("np.")) ? ["import numpy as np", ""] : []),
     `from ada_bandit import ${names.join(", ")}`,
@@ -68,21 +79,30 @@ export function python(policy) {
 
 /** @param {Policy} policy @returns {string} */
 export function toml(policy) {
-  const rule = {
-    never: ['name = "never"'],
-    positive: ['name = "positive"', `count = ${policy.pos}`],
-    quota: ['name = "quota"', `positives = ${policy.pos}`, `negatives = ${policy.neg}`],
-    balance: ['name = "balance"', `group_size = ${policy.n}`],
-    screen: ['name = "not"', 'rule = { name = "quota", positives = 1, negatives = 1 }'],
-    expression: ['name = "my_rule"'],
-  }[policy.rule] ?? [];
+  const rule =
+    {
+      never: ['name = "never"'],
+      positive: ['name = "positive"', `count = ${policy.pos}`],
+      quota: ['name = "quota"', `positives = ${policy.pos}`, `negatives = ${policy.neg}`],
+      balance: ['name = "balance"', `group_size = ${policy.n}`],
+      screen: ['name = "not"', 'rule = { name = "quota", positives = 1, negatives = 1 }'],
+      expression: ['name = "my_rule"'],
+    }[policy.rule] ?? [];
   const note = pythonFunction(policy);
   const budget = isPlain(policy)
     ? ['name = "rounds"', `samples = ${policy.m}`, `rounds = ${policy.r}`]
     : ['name = "stages"', `sizes = [${roundSizes(policy).join(", ")}]`];
-  const advantage = Object.entries(ADVANTAGE[policy.adv] ?? { name: policy.adv }).map(([key, value]) => `${key} = ${text(value)}`);
+  const advantage = Object.entries(ADVANTAGE[policy.adv] ?? { name: policy.adv }).map(
+    ([key, value]) => `${key} = ${text(value)}`,
+  );
   return [
-    ...(note.length ? ["# The rule is a function in a file my_rules.py, which programs take by --rules my_rules.py:", ...["from ada_bandit import exit_rule", ...note].map((line) => `# ${line}`), ""] : []),
+    ...(note.length
+      ? [
+          "# The rule is a function in a file my_rules.py, which programs take by --rules my_rules.py:",
+          ...["from ada_bandit import exit_rule", ...note].map((line) => `# ${line}`),
+          "",
+        ]
+      : []),
     ...(policy.group === "all" ? [] : [`group_size = ${policy.n}`]),
     `no_signal = "${policy.silent}"`,
     "",

@@ -122,9 +122,14 @@ export const ADVANTAGES = {
   unbiased: (cell) => {
     const e = cell.estimate;
     if ((e > 0 && !cell.meanKeepPos) || (e < 1 && !cell.meanKeepNeg)) {
-      throw new PolicyError("the advantage “unbiased” needs a group with a response of every class; take n of at least 2");
+      throw new PolicyError(
+        "the advantage “unbiased” needs a group with a response of every class; take n of at least 2",
+      );
     }
-    return [e > 0 ? (cell.n * e * 0.5) / cell.meanKeepPos : 0, e < 1 ? (-cell.n * (1 - e) * 0.5) / cell.meanKeepNeg : 0];
+    return [
+      e > 0 ? (cell.n * e * 0.5) / cell.meanKeepPos : 0,
+      e < 1 ? (-cell.n * (1 - e) * 0.5) / cell.meanKeepNeg : 0,
+    ];
   },
 };
 
@@ -140,7 +145,9 @@ const baseline = (mean) => [1 - mean, -mean];
  * @returns {{split: number, chance: number, keepPos: number, keepNeg: number}[]}
  */
 function keptOf(group, pos, neg, n) {
-  const fixed = (/** @type {number} */ keepPos, /** @type {number} */ keepNeg) => [{ split: 0, chance: 1, keepPos, keepNeg }];
+  const fixed = (/** @type {number} */ keepPos, /** @type {number} */ keepNeg) => [
+    { split: 0, chance: 1, keepPos, keepNeg },
+  ];
   switch (group) {
     case "balanced": {
       const keepPos = Math.min(pos, Math.max(Math.floor(n / 2), n - neg));
@@ -173,10 +180,15 @@ export function compile(policy) {
   const sizes = roundSizes(policy);
   const most = sizes.reduce((sum, size) => sum + size, 0);
   if (most > LARGEST) {
-    throw new PolicyError(`this policy may draw ${most} responses; the lab draws lattices of up to ${LARGEST}. Take fewer or smaller rounds`);
+    throw new PolicyError(
+      `this policy may draw ${most} responses; the lab draws lattices of up to ${LARGEST}. Take fewer or smaller rounds`,
+    );
   }
   const n = policy.group === "all" ? most : policy.n;
-  if (n > most) throw new PolicyError(`a group of ${n} is larger than the ${most} responses that a prompt may get; take a smaller group`);
+  if (n > most)
+    throw new PolicyError(
+      `a group of ${n} is larger than the ${most} responses that a prompt may get; take a smaller group`,
+    );
   const rule = ruleOf({ ...policy, n: policy.n });
   const draws = drawsTable(sizes, rule);
   const reach = reachTable(draws, most);
@@ -214,7 +226,20 @@ export function compile(policy) {
     }
   }
   const filled = splits.filter(Boolean);
-  return { most, groupSize: n, draws, resolved, reach, exits, signal, keepPos, keepNeg, gainPos, gainNeg, splits: filled };
+  return {
+    most,
+    groupSize: n,
+    draws,
+    resolved,
+    reach,
+    exits,
+    signal,
+    keepPos,
+    keepNeg,
+    gainPos,
+    gainNeg,
+    splits: filled,
+  };
 }
 
 /** @param {number} most @returns {Split} */

@@ -22,24 +22,110 @@ import { ADVANTAGES, LARGEST } from "./policy.js";
 /** @typedef {{name: string, label: string, about: string, policy: Policy}} Preset */
 
 /** @type {Policy} */
-const BALANCE = { rule: "balance", pos: 1, neg: 1, expr: "pos >= 1 and neg >= 1", m: 8, later: 0, r: 4, n: 4, group: "balanced", adv: "pool_mean", silent: "mask" };
+const BALANCE = {
+  rule: "balance",
+  pos: 1,
+  neg: 1,
+  expr: "pos >= 1 and neg >= 1",
+  m: 8,
+  later: 0,
+  r: 4,
+  n: 4,
+  group: "balanced",
+  adv: "pool_mean",
+  silent: "mask",
+};
 const ONCE = { rule: "never", m: 4, r: 1, n: 4, group: "all" };
 
 /** Policies to start from. @type {Preset[]} */
 export const PRESETS = [
-  { name: "reinforce-ada-balance", label: "Reinforce-Ada balance", about: "Draw 8 at a time until half of a group can be right and half wrong.", policy: BALANCE },
-  { name: "reinforce-ada-pos", label: "Reinforce-Ada pos", about: "Draw 8 at a time until one response is right.", policy: { ...BALANCE, rule: "positive" } },
-  { name: "mixed", label: "Until mixed", about: "Draw 4 at a time until one response is right and one is wrong.", policy: { ...BALANCE, rule: "quota", m: 4, r: 8 } },
-  { name: "reinforce-ada-seq", label: "Reinforce-Ada seq", about: "Draw 16 at a time until 8 are right and 8 are wrong.", policy: { ...BALANCE, rule: "quota", pos: 8, neg: 8, m: 16, r: 8, n: 16 } },
-  { name: "speed", label: "SPEED", about: "Screen with 8 responses; draw 16 more only where both kinds came up.", policy: { ...BALANCE, rule: "screen", m: 8, later: 16, r: 2, group: "all", adv: "leave_one_out", silent: "leave_out" } },
-  { name: "aero", label: "AERO", about: "Draw 8, then 2 at a time until one is right; keep as many wrong ones as right ones.", policy: { ...BALANCE, rule: "positive", m: 8, later: 2, r: 5, n: 8, group: "matched", adv: "group_std" } },
-  { name: "pods", label: "PODS", about: "Draw 16, train on a balanced 4.", policy: { ...BALANCE, rule: "never", m: 16, r: 1, adv: "group_std" } },
-  { name: "grpo", label: "GRPO", about: "Draw 4 and keep them all; divide by the group's deviation.", policy: { ...BALANCE, ...ONCE, adv: "group_std" } },
-  { name: "dr-grpo", label: "Dr. GRPO", about: "Draw 4 and keep them all; subtract the group's mean.", policy: { ...BALANCE, ...ONCE, adv: "group_mean" } },
-  { name: "rloo", label: "RLOO", about: "Draw 4 and keep them all; subtract the mean of the others.", policy: { ...BALANCE, ...ONCE, adv: "leave_one_out" } },
-  { name: "raft", label: "RAFT", about: "Draw 4; train on the right ones alone.", policy: { ...BALANCE, ...ONCE, adv: "positives" } },
-  { name: "maxrl", label: "MaxRL", about: "Draw 4 and keep them all; divide by the group's mean.", policy: { ...BALANCE, ...ONCE, adv: "max_rl" } },
-  { name: "nsr", label: "NSR", about: "Draw 8; train on the wrong ones alone.", policy: { ...BALANCE, ...ONCE, m: 8, n: 8, adv: "negatives" } },
+  {
+    name: "reinforce-ada-balance",
+    label: "Reinforce-Ada balance",
+    about: "Draw 8 at a time until half of a group can be right and half wrong.",
+    policy: BALANCE,
+  },
+  {
+    name: "reinforce-ada-pos",
+    label: "Reinforce-Ada pos",
+    about: "Draw 8 at a time until one response is right.",
+    policy: { ...BALANCE, rule: "positive" },
+  },
+  {
+    name: "mixed",
+    label: "Until mixed",
+    about: "Draw 4 at a time until one response is right and one is wrong.",
+    policy: { ...BALANCE, rule: "quota", m: 4, r: 8 },
+  },
+  {
+    name: "reinforce-ada-seq",
+    label: "Reinforce-Ada seq",
+    about: "Draw 16 at a time until 8 are right and 8 are wrong.",
+    policy: { ...BALANCE, rule: "quota", pos: 8, neg: 8, m: 16, r: 8, n: 16 },
+  },
+  {
+    name: "speed",
+    label: "SPEED",
+    about: "Screen with 8 responses; draw 16 more only where both kinds came up.",
+    policy: {
+      ...BALANCE,
+      rule: "screen",
+      m: 8,
+      later: 16,
+      r: 2,
+      group: "all",
+      adv: "leave_one_out",
+      silent: "leave_out",
+    },
+  },
+  {
+    name: "aero",
+    label: "AERO",
+    about: "Draw 8, then 2 at a time until one is right; keep as many wrong ones as right ones.",
+    policy: { ...BALANCE, rule: "positive", m: 8, later: 2, r: 5, n: 8, group: "matched", adv: "group_std" },
+  },
+  {
+    name: "pods",
+    label: "PODS",
+    about: "Draw 16, train on a balanced 4.",
+    policy: { ...BALANCE, rule: "never", m: 16, r: 1, adv: "group_std" },
+  },
+  {
+    name: "grpo",
+    label: "GRPO",
+    about: "Draw 4 and keep them all; divide by the group's deviation.",
+    policy: { ...BALANCE, ...ONCE, adv: "group_std" },
+  },
+  {
+    name: "dr-grpo",
+    label: "Dr. GRPO",
+    about: "Draw 4 and keep them all; subtract the group's mean.",
+    policy: { ...BALANCE, ...ONCE, adv: "group_mean" },
+  },
+  {
+    name: "rloo",
+    label: "RLOO",
+    about: "Draw 4 and keep them all; subtract the mean of the others.",
+    policy: { ...BALANCE, ...ONCE, adv: "leave_one_out" },
+  },
+  {
+    name: "raft",
+    label: "RAFT",
+    about: "Draw 4; train on the right ones alone.",
+    policy: { ...BALANCE, ...ONCE, adv: "positives" },
+  },
+  {
+    name: "maxrl",
+    label: "MaxRL",
+    about: "Draw 4 and keep them all; divide by the group's mean.",
+    policy: { ...BALANCE, ...ONCE, adv: "max_rl" },
+  },
+  {
+    name: "nsr",
+    label: "NSR",
+    about: "Draw 8; train on the wrong ones alone.",
+    policy: { ...BALANCE, ...ONCE, m: 8, n: 8, adv: "negatives" },
+  },
 ];
 
 /** A preset's policy, to be changed freely. @param {string} name @returns {Policy} */
@@ -189,7 +275,14 @@ export function fromHash(text, laws) {
 function countsFrom(text) {
   const pairs = text.split(".").map((part) => part.split("-").map(Number));
   const good = pairs.every(
-    (pair) => pair.length === 3 && pair.every(Number.isInteger) && pair[0] >= 0 && pair[0] <= pair[1] && pair[1] >= 1 && pair[1] <= 10000 && pair[2] >= 1,
+    (pair) =>
+      pair.length === 3 &&
+      pair.every(Number.isInteger) &&
+      pair[0] >= 0 &&
+      pair[0] <= pair[1] &&
+      pair[1] >= 1 &&
+      pair[1] <= 10000 &&
+      pair[2] >= 1,
   );
   return good && text ? /** @type {Pair[]} */ (pairs) : [];
 }
@@ -198,8 +291,20 @@ function countsFrom(text) {
 export function nameOf(policy) {
   const preset = PRESETS.find((each) => samePolicy(each.policy, policy));
   if (preset) return preset.label;
-  const rounds = policy.r === 1 ? `${policy.m}` : policy.later && policy.later !== policy.m ? `${policy.m} + ${policy.r - 1} x ${policy.later}` : `${policy.m} x ${policy.r}`;
-  const rule = { never: "fixed", positive: `${policy.pos} right`, quota: `${policy.pos} right, ${policy.neg} wrong`, balance: "balance", screen: "screen", expression: policy.expr }[policy.rule];
+  const rounds =
+    policy.r === 1
+      ? `${policy.m}`
+      : policy.later && policy.later !== policy.m
+        ? `${policy.m} + ${policy.r - 1} x ${policy.later}`
+        : `${policy.m} x ${policy.r}`;
+  const rule = {
+    never: "fixed",
+    positive: `${policy.pos} right`,
+    quota: `${policy.pos} right, ${policy.neg} wrong`,
+    balance: "balance",
+    screen: "screen",
+    expression: policy.expr,
+  }[policy.rule];
   return `${rule}; ${rounds}${policy.group === "all" ? "" : `, n = ${policy.n}`}`;
 }
 
@@ -210,7 +315,19 @@ export function samePolicy(left, right) {
     const pos = ["positive", "quota"].includes(policy.rule) ? policy.pos : 0;
     const neg = policy.rule === "quota" ? policy.neg : 0;
     const n = policy.group === "all" && policy.rule !== "balance" ? 0 : policy.n;
-    return JSON.stringify([policy.rule, pos, neg, policy.rule === "expression" ? policy.expr : "", policy.m, later, policy.r, n, policy.group, policy.adv, policy.silent]);
+    return JSON.stringify([
+      policy.rule,
+      pos,
+      neg,
+      policy.rule === "expression" ? policy.expr : "",
+      policy.m,
+      later,
+      policy.r,
+      n,
+      policy.group,
+      policy.adv,
+      policy.silent,
+    ]);
   };
   return looked(left) === looked(right);
 }

@@ -25,15 +25,23 @@ export const ADVANTAGE_WORDS = {
 export function describe(policy) {
   const most = policy.m + (policy.r - 1) * (policy.later || policy.m);
   const half = Math.floor(policy.n / 2);
-  const first = policy.r === 1 ? `Draw ${plural(policy.m, "response")} for every prompt.` : policy.later && policy.later !== policy.m ? `Draw ${plural(policy.m, "response")}, then ${policy.later} at a time, at most ${most}.` : `Draw ${policy.m} at a time, at most ${most}.`;
-  const stop = policy.r === 1 ? "" : {
-    never: " Never stop early.",
-    positive: ` Stop once ${policy.pos} ${policy.pos === 1 ? "is" : "are"} right.`,
-    quota: ` Stop once ${policy.pos} ${policy.pos === 1 ? "is" : "are"} right and ${policy.neg} ${policy.neg === 1 ? "is" : "are"} wrong.`,
-    balance: ` Stop once ${half} ${half === 1 ? "is" : "are"} right and ${policy.n - half} ${policy.n - half === 1 ? "is" : "are"} wrong.`,
-    screen: " Go on only if some are right and some are wrong.",
-    expression: ` Stop once ${policy.expr}.`,
-  }[policy.rule];
+  const first =
+    policy.r === 1
+      ? `Draw ${plural(policy.m, "response")} for every prompt.`
+      : policy.later && policy.later !== policy.m
+        ? `Draw ${plural(policy.m, "response")}, then ${policy.later} at a time, at most ${most}.`
+        : `Draw ${policy.m} at a time, at most ${most}.`;
+  const stop =
+    policy.r === 1
+      ? ""
+      : {
+          never: " Never stop early.",
+          positive: ` Stop once ${policy.pos} ${policy.pos === 1 ? "is" : "are"} right.`,
+          quota: ` Stop once ${policy.pos} ${policy.pos === 1 ? "is" : "are"} right and ${policy.neg} ${policy.neg === 1 ? "is" : "are"} wrong.`,
+          balance: ` Stop once ${half} ${half === 1 ? "is" : "are"} right and ${policy.n - half} ${policy.n - half === 1 ? "is" : "are"} wrong.`,
+          screen: " Go on only if some are right and some are wrong.",
+          expression: ` Stop once ${policy.expr}.`,
+        }[policy.rule];
   const keep = {
     balanced: `Train on ${policy.n}, half of each kind where that is possible.`,
     uniform: `Train on ${policy.n} picked at random.`,

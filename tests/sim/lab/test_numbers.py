@@ -17,7 +17,7 @@ from sim.sources import from_name, source_names
 Run = Callable[..., Any]
 
 RATES = (0.0, 0.003, 0.1, 0.5, 0.83, 1.0)
-AGREE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-9}
+AGREE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}
 BASE = {
     "rule": "balance",
     "pos": 1,

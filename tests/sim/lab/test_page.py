@@ -131,14 +131,14 @@ def test_a_file_gives_a_law_and_goes_into_the_link_on_demand_alone(show: Open) -
     text = "prompt_id,correct,total\n" + "".join(f"p{i},{i % 9},8\n" for i in range(40))
     file = {"name": "rates.csv", "mimeType": "text/csv", "buffer": text.encode()}
     page.set_input_files("#file", file)
-    page.wait_for_function("document.getElementById('law').value === 'file'")
-    assert "40 prompts" in page.inner_text("#law-note")
+    page.locator("#law-note:has-text('40 prompts')").wait_for()
+    assert page.input_value("#law") == "file"
     shown = page.inner_text("#tiles")
     assert "counts" not in page.evaluate("location.hash")
     page.check("#with-counts")
     assert show(page.evaluate("location.hash")).inner_text("#tiles") == shown
     page.set_input_files("#file", file | {"buffer": b"correct,total\n9,8\n"})
-    page.wait_for_function("document.getElementById('file-error').textContent")
+    page.locator("#file-error:not(:empty)").wait_for()
     assert "line 2" in page.inner_text("#file-error")
     assert page.inner_text("#tiles") == shown
 
