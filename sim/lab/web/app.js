@@ -56,7 +56,10 @@ function takeLaw() {
     const prompts = state.counts.reduce((sum, pair) => sum + pair[2], 0);
     const fitted = lawOfCounts(state.counts);
     law = fitted.law;
-    lawWords = `Your file: ${prompts} prompts; ${fitted.how}.`;
+    const uneven = new Set(state.counts.map((pair) => pair[1])).size > 1;
+    const caution =
+      " The prompts have different numbers of responses; if they stopped by their rewards, this law is biased. The command log reads such files.";
+    lawWords = `Your file: ${prompts} prompts; ${fitted.how}.${uneven ? caution : ""}`;
   } else {
     state.law = "beta";
     law = { name: "beta", a: state.a, b: state.b };
@@ -104,6 +107,7 @@ function compute() {
 }
 
 function showLattice() {
+  if (!computed.length) return;
   const { tables } = computed[0];
   if (selected && !(tables.reach[selected.pos * (tables.most + 1) + selected.neg] > 0)) selected = null;
   const law = cellLaw(tables, state.p);
@@ -378,6 +382,7 @@ function takeRate(p) {
 
 /** @param {number} round @param {number} along */
 function walk(round, along) {
+  if (!computed.length) return;
   const { tables } = computed[0];
   /** @type {Map<number, number[]>} */
   const rounds = new Map();
@@ -514,8 +519,8 @@ function connect() {
     takeLaw();
     update();
   });
-  window.addEventListener("resize", () => computed.length && showLattice());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => computed.length && showLattice());
+  window.addEventListener("resize", () => showLattice());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => showLattice());
 }
 
 function connectLattice() {
@@ -526,6 +531,7 @@ function connectLattice() {
     return { x: event.clientX - area.left, y: event.clientY - area.top };
   };
   const follow = (/** @type {PointerEvent} */ event) => {
+    if (!computed.length) return;
     const { x, y } = spot(event);
     selected = cellAt(computed[0].tables, canvas.clientWidth, x, y);
     if (event.buttons && event.type === "pointermove") takeRate(rateAt(canvas.clientWidth, x, y));

@@ -63,12 +63,9 @@ function readJsonLines(lines, add) {
       if (scored.some((/** @type {unknown} */ reward) => typeof reward !== "number" && typeof reward !== "boolean")) {
         throw new FileError(`line ${index + 1}: rewards must be numbers, true, false or null`);
       }
-      if (scored.length)
-        add(
-          scored.filter((/** @type {number | boolean} */ reward) => Number(reward) > THRESHOLD).length,
-          scored.length,
-          index + 1,
-        );
+      if (!scored.length) throw new FileError(`line ${index + 1} has no reward that is a number; leave it out`);
+      const right = scored.filter((/** @type {number | boolean} */ reward) => Number(reward) > THRESHOLD);
+      add(right.length, scored.length, index + 1);
     } else if (row && "correct" in row && "total" in row) {
       add(row.correct, row.total, index + 1);
     } else {

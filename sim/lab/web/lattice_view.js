@@ -85,7 +85,7 @@ export function drawLattice(canvas, scene) {
     text: colour("--text"),
     soft: colour("--muted"),
     line: colour("--line"),
-    going: colour("--current"),
+    going: colour("--text"),
     resolved: colour("--resolved"),
     spent: colour("--spent"),
     paper: colour("--panel"),

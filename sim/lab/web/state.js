@@ -1,6 +1,6 @@
 // @ts-check
 // The whole state of the lab as plain values, and as the part of a link behind the #.
-import { ADVANTAGES, LARGEST } from "./policy.js";
+import { ADVANTAGES, compile, LARGEST } from "./policy.js";
 
 /** @typedef {import("./policy.js").Policy} Policy */
 /** @typedef {import("./analysis.js").Model} Model */
@@ -259,7 +259,7 @@ export function fromHash(text, laws) {
   for (const pin of values.getAll("pin").slice(0, MOST_PINS)) {
     const [name, ...rest] = pin.split("~");
     const policy = unpacked(rest.join("~"));
-    if (policy) state.pins.push({ name: decoded(name).slice(0, 80), policy });
+    if (policy && works(policy)) state.pins.push({ name: decoded(name).slice(0, 80), policy });
   }
   const law = values.get("law") ?? "";
   if (law === "file") {
@@ -269,6 +269,16 @@ export function fromHash(text, laws) {
     state.law = law;
   }
   return state;
+}
+
+/** Whether a policy can be compiled: one that can't be has no place in a table. @param {Policy} policy @returns {boolean} */
+function works(policy) {
+  try {
+    compile(policy);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** @param {string} text @returns {Pair[]} */

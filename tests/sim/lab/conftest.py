@@ -1,9 +1,10 @@
-"""The lab's modules in a JavaScript engine without a browser."""
+"""The lab's modules in an engine without a browser, and in one with it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -39,17 +40,40 @@ function problem(run) {
 """
 
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+MODULES = ("analysis.js", "charts.js", "fit.js", "paste.js", "state.js", "words.js")
+
+
 @pytest.fixture(scope="session")
-def run() -> Run:
+def browser() -> Iterator[Any]:
+    """Return a browser of the system, driven by playwright."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: pip install playwright")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser is installed ({', '.join(BROWSERS)}): apt-get install chromium")
+    with api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session", params=["engine", "browser"])
+def run(request: pytest.FixtureRequest) -> Run:
     """Return what calls a function of the lab by its name with plain values."""
-    racer = pytest.importorskip("py_mini_racer", reason="mini-racer runs the lab's scripts: pip install mini-racer")
-    context = racer.MiniRacer()
-    # The engine knows no address bar; a browser's test sees to links.
-    context.eval("globalThis.URLSearchParams ??= class {};")
-    context.eval(bundle("analysis.js", "charts.js", "fit.js", "paste.js", "state.js", "words.js") + _HELPERS)
+    script = bundle(*MODULES) + _HELPERS
+    if request.param == "engine":
+        racer = pytest.importorskip("py_mini_racer", reason="mini-racer runs the lab's scripts: pip install mini-racer")
+        context = racer.MiniRacer()
+        # The engine knows no address bar.
+        context.eval("globalThis.URLSearchParams ??= class {};" + script)
+        evaluate = context.eval
+    else:
+        page = request.getfixturevalue("browser").new_page()
+        page.add_script_tag(content=script)
+        evaluate = page.evaluate
 
     def call(name: str, *values: Any) -> Any:
-        text = context.eval(f"JSON.stringify({name}({', '.join(json.dumps(value) for value in values)}) ?? null)")
+        text = evaluate(f"JSON.stringify({name}({', '.join(json.dumps(value) for value in values)}) ?? null)")
         return json.loads(text)
 
     return call

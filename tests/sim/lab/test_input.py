@@ -113,6 +113,7 @@ def test_files_of_every_form_hold_the_same_counts(run: Run) -> None:
         ("prompt_id,reward\nx,1\nx,good\n", "line 3: the reward “good” is no number"),
         ('{"rewards": [1, 0]}\n{"rewards": [1\n', "line 2 is not JSON"),
         ('{"rewards": ["1"]}\n', "line 1: rewards must be numbers"),
+        ('{"rewards": [1]}\n{"rewards": [null]}\n', "line 2 has no reward that is a number"),
         ('{"score": 1}\n', "line 1 has neither rewards nor correct and total"),
     ],
 )

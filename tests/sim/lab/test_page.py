@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +18,6 @@ from sim.cli import app
 from sim.lab.page import lab_page
 from sim.sources import from_name
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PHONE, DESKTOP = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
 Open = Callable[..., Any]
 
@@ -38,18 +37,6 @@ def test_the_page_is_one_small_file_that_may_ask_nobody() -> None:
     assert len(page.encode()) < 500_000
     assert "default-src 'none'" in page
     assert not re.search(r'(?:src|href)="(?!#)|url\(|@import|\beval\(|new Function', page)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser: pip install playwright")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser is installed ({', '.join(BROWSERS)}): apt-get install chromium")
-    with api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +111,19 @@ def test_a_broken_link_opens_the_page_all_the_same(show: Open, part: str) -> Non
     page = show(part)
     assert page.locator("#tiles dd").count() == 5
     assert page.inner_text("#error") == ""
+
+
+def test_a_link_with_a_faulty_rule_can_be_mended(show: Open) -> None:
+    faulty = "expression~1~1~pos%20%3E~8~0~4~4~balanced~pool_mean~mask"
+    page = show(f"#policy={quote(faulty)}&pin={quote('mine~' + faulty)}&table=draws")
+    assert "a value is missing" in page.inner_text("#error")
+    page.check("input[value=keep_pos]", force=True)
+    page.focus("#lattice-box")
+    page.keyboard.press("ArrowUp")
+    page.set_viewport_size(PHONE)
+    page.fill("#expr", "pos > 2")
+    assert page.inner_text("#error") == ""
+    assert page.locator("#table tbody tr").count() == 1
 
 
 def test_a_file_gives_a_law_and_goes_into_the_link_on_demand_alone(show: Open) -> None:
