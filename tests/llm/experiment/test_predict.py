@@ -18,6 +18,8 @@ from llm.cli import app
 from llm.experiment.plan import Experiment, read_experiment
 from llm.experiment.predict import Prediction, bounds, known_responses, posteriors, predict, transfer_of
 
+ROOT = Path(__file__).resolve().parents[3]
+
 RATES = np.array([0.1, 0.3, 0.5, 0.8])
 WEIGHTS = np.array([0.4, 0.3, 0.2, 0.1])
 LAW = Grid(RATES, WEIGHTS)
@@ -260,3 +262,18 @@ def test_the_command_writes_what_was_predicted(tmp_path: Path) -> None:
     assert float(rows["raft"]["ratio_responses"]) == pytest.approx(found["raft"].ratio_responses)
     table = (out / "predictions.md").read_text()
     assert f"| raft | 8 | 1.00 | 8 | {found['raft'].ratio_responses:.3f} |" in table
+
+
+@pytest.mark.parametrize("name", ["trials-many", "trials-unique", "trials-long"])
+def test_the_ready_configs_have_their_predictions_and_equal_responses_a_step(name: str, tmp_path: Path) -> None:
+    plan = read_experiment(ROOT / "llm" / "configs" / f"{name}.toml", tmp_path)
+    lines = (ROOT / "docs" / "score_model" / "predictions.csv").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in csv.DictReader(lines) if row["task"] == name]
+    assert {(row["base"], row["arm"]) for row in rows} == {
+        (base, arm) for base in plan.config.bases for arm in plan.config.arms
+    }
+    for arm in plan.config.arms:
+        own = [row for row in rows if row["arm"] == arm]
+        drawn = np.mean([float(row["responses"]) * int(row["batch"]) for row in own])
+        wanted = 4 * plan.run_config(plan.reference, 1e-4, 0, plan.bases[0]).train.prompts
+        assert drawn == pytest.approx(wanted, rel=0.1)
