@@ -111,6 +111,7 @@ def report(
     make_folder(out)
     texts = {
         "measured.csv": to_csv(records),
+        "measured.md": to_markdown(rows),
         "agreement.csv": to_csv(
             [{"axis": axis, "of": of, **_plain(each)} for axis, both in agreements.items() for of, each in both.items()]
         ),
@@ -269,6 +270,46 @@ def _point(row: _Row) -> Point:
     log = row.measure.log_ratio
     low, high = (math.exp(end - log.mean) * row.measure.ratio for end in (log.low, log.high))
     return row.measure.arm, row.predicted, row.measure.ratio, low, high
+
+
+def to_markdown(rows: Sequence[_Row]) -> str:
+    """Return a table a task in Markdown, the largest measured ratio first."""
+    heads = (
+        "arm",
+        "learning rate",
+        "runs",
+        "predicted",
+        "measured, responses",
+        "measured, tokens",
+        "of each base, responses",
+        "single runs, 95 %",
+        "area less the reference's, 95 %",
+        "p, Holm",
+        "end less the reference's",
+    )
+    parts = []
+    for task in dict.fromkeys(row.task for row in rows):
+        tokens = {row.measure.arm: row.measure for row in rows if row.task == task and row.measure.axis == "tokens"}
+        own = [row for row in rows if row.task == task and row.measure.axis == "responses"]
+        lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+        for row in sorted(own, key=lambda each: -each.measure.ratio):
+            measure, single = row.measure, row.measure.log_ratio
+            cells = (
+                measure.arm,
+                f"{row.rate:g}{', at the edge' if row.note else ''}",
+                str(row.runs),
+                f"{row.predicted:.2f}",
+                f"{measure.ratio:.2f}",
+                f"{tokens[measure.arm].ratio:.2f}",
+                " ".join(f"{value:.2f}" for value in measure.by_base),
+                f"{math.exp(single.low):.2f} to {math.exp(single.high):.2f}",
+                f"{measure.area.mean:+.3f} [{measure.area.low:+.3f}, {measure.area.high:+.3f}]",
+                f"{measure.p_holm:.2g}",
+                f"{measure.end.mean:+.3f}",
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+        parts.append(f"### {task}\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
 
 
 def _table(task: str, axis: Axis, rows: Sequence[_Row]) -> Table:
