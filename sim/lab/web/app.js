@@ -1,7 +1,7 @@
 // @ts-check
 // The page: settings in, numbers and pictures out. Nothing is kept but the state, and the link holds it.
 import { analyze, cellLaw, efficiency, grpoAtCost, overLaw, plainGrpo } from "./analysis.js";
-import { costChart, RATES, rateChart, rateOf, shareAt, shareOf } from "./charts.js";
+import { costChart, escaped, RATES, rateChart, rateOf, shareAt, shareOf } from "./charts.js";
 import { lawOfCounts, parseCounts } from "./fit.js";
 import { cellAt, drawLattice, entry, forReached, rateAt } from "./lattice_view.js";
 import { histogram, quadrature } from "./laws.js";
@@ -14,7 +14,9 @@ import { ADVANTAGE_WORDS, describe } from "./words.js";
 /** @typedef {import("./policy.js").Policy} Policy */
 /** @typedef {import("./policy.js").Tables} Tables */
 /** @typedef {{name: string, label: string, note: string, law: Law}} BuiltIn */
-/** @typedef {{label: string, kind: string, tables: Tables, sums: import("./analysis.js").Sums, grpo: import("./analysis.js").Sums}} Computed */
+/** @typedef {import("./analysis.js").Sums} Sums */
+/** @typedef {{tables: Tables, sums: Sums, grpo: Sums, at: import("./analysis.js").Analysis}} Found */
+/** @typedef {Found & {label: string, kind: string}} Computed */
 
 /** Laws that are built in; the build puts them here. @type {BuiltIn[]} */
 const LAWS = /** @type {any} */ (globalThis).LAB_LAWS;
@@ -37,10 +39,9 @@ let spread = [];
 let selected = null;
 /** @type {Computed[]} */
 let computed = [];
+/** What was computed on this law. @type {Map<string, Found>} */
+const known = new Map();
 
-/** @param {string} text @returns {string} */
-const escaped = (text) =>
-  text.replace(/[&<>"]/g, (mark) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[mark] ?? mark);
 const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)}\u00a0%`;
 const fixed = (/** @type {number} */ value, digits = 2) =>
   (Math.abs(value) < 0.5 * 10 ** -digits ? 0 : value).toFixed(digits).replace("-", "−");
@@ -66,6 +67,7 @@ function takeLaw() {
     lawWords = `Pass rates follow Beta(${fixed(state.a)}, ${fixed(state.b)}).`;
   }
   spread = histogram(law, shareOf, BINS);
+  known.clear();
 }
 
 /** Compute everything and show it. */
@@ -90,20 +92,31 @@ function update() {
 /** @returns {string} what is wrong, or nothing */
 function compute() {
   try {
-    const policies = [
-      { label: nameOf(state.policy), kind: "current", policy: state.policy },
-      ...state.pins.map((pin, i) => ({ label: pin.name, kind: `pin${i}`, policy: pin.policy })),
-    ];
-    computed = policies.map(({ label, kind, policy }) => {
-      const tables = compile(policy);
-      const sums = overLaw(tables, law, state.model);
-      return { label, kind, tables, sums, grpo: grpoAtCost(sums.samples, law, state.model) };
-    });
+    computed = [{ name: nameOf(state.policy), policy: state.policy }, ...state.pins].map(({ name, policy }, i) => ({
+      label: name,
+      kind: i ? `pin${i - 1}` : "current",
+      ...found(policy),
+    }));
     return "";
   } catch (error) {
     if (error instanceof Error && error.constructor !== Error) return error.message;
     throw error;
   }
+}
+
+/** What a policy does on the law; pinned ones, and what was there a moment ago, are not computed again. @param {Policy} policy @returns {Found} */
+function found(policy) {
+  const key = JSON.stringify([policy, state.model]);
+  let result = known.get(key);
+  if (!result) {
+    if (known.size > 100) known.clear();
+    const tables = compile(policy);
+    const sums = overLaw(tables, law, state.model);
+    const grpo = grpoAtCost(sums.samples, law, state.model);
+    result = { tables, sums, grpo, at: analyze(tables, RATES) };
+    known.set(key, result);
+  }
+  return result;
 }
 
 function showLattice() {
@@ -169,7 +182,7 @@ function facts(id, rows) {
 
 function showTiles() {
   const { sums, grpo } = computed[0];
-  const four = overLaw(compile(plainGrpo(4)), law, state.model);
+  const four = found(plainGrpo(4)).sums;
   const own = efficiency(sums, state.model);
   const beside = (/** @type {import("./analysis.js").Sums} */ other) => {
     const reference = efficiency(other, state.model);
@@ -186,7 +199,6 @@ function showTiles() {
 }
 
 function showCharts() {
-  const lines = computed.map(({ tables, kind }) => ({ kind, found: analyze(tables, RATES) }));
   /** GRPO at the cost of the policy at hand: a mixture of two group sizes. */
   const n = Math.max(1, Math.floor(computed[0].sums.samples + 1e-12));
   const share = Math.max(computed[0].sums.samples - n, 0);
@@ -194,7 +206,7 @@ function showCharts() {
   const reference = RATES.map((p) => (1 - share) * plain(n, p) + share * plain(n + 1, p));
   const options = { p: state.p, law: spread };
   const of = (/** @type {"samples" | "signal" | "weight" | "objective"} */ field) =>
-    lines.map(({ kind, found }) => ({ kind, values: found[field] }));
+    computed.map(({ kind, at }) => ({ kind, values: at[field] }));
   const chart = (/** @type {string} */ id, /** @type {string} */ text) => {
     byId(id).innerHTML = text;
   };
@@ -225,7 +237,7 @@ function showCharts() {
 }
 
 function showTable() {
-  const four = efficiency(overLaw(compile(plainGrpo(4)), law, state.model), state.model);
+  const four = efficiency(found(plainGrpo(4)).sums, state.model);
   const rows = computed.map(({ label, kind, sums, grpo }, i) => {
     const own = efficiency(sums, state.model);
     const reference = efficiency(grpo, state.model);

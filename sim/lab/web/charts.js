@@ -45,6 +45,11 @@ export function ticks(low, high) {
   return found;
 }
 
+/** Text that stands in markup. @param {string} text @returns {string} */
+export function escaped(text) {
+  return text.replace(/[&<>"]/g, (mark) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[mark] ?? mark);
+}
+
 /** @param {number} value */
 const short = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
 
@@ -114,7 +119,7 @@ export function rateChart(lines, { p, law, low, high }) {
  * @returns {string}
  */
 export function costChart(line, points, farthest) {
-  const most = Math.max(...points.map((point) => point.y), ...Array.from(line.values)) * 1.08 || 1;
+  const most = Math.max(...points.map((point) => point.y), ...Array.from(line.values)) * 1.2 || 1;
   const scale = (/** @type {number} */ value) => value / most;
   const along = (/** @type {number} */ value) => value / farthest;
   const marks = ticks(0, farthest)
@@ -123,13 +128,36 @@ export function costChart(line, points, farthest) {
         `<text class="tick" x="${across(along(tick)).toFixed(1)}" y="${SIZE.height - SIZE.bottom + 14}" text-anchor="middle">${short(tick)}</text>`,
     )
     .join("");
-  const spots = points
+  /** @type {{from: number, to: number, y: number}[]} */
+  const written = [];
+  const labels = [...points]
+    .sort((left, right) => left.y - right.y)
     .map((point) => {
-      const [x, y] = [across(along(point.x)).toFixed(1), upward(scale(point.y)).toFixed(1)];
-      return `<circle class="spot ${point.kind}" cx="${x}" cy="${y}" r="5.5"/>`;
+      const [x, y] = [across(along(point.x)), upward(scale(point.y))];
+      const text = point.label.length > 22 ? `${point.label.slice(0, 21)}…` : point.label;
+      const length = 6.2 * text.length;
+      const toLeft = x + length + 12 > SIZE.width;
+      const [from, to] = toLeft ? [x - length - 9, x - 9] : [x + 9, x + length + 9];
+      // From the lowest point upwards; a name that would lie on another one moves up.
+      let height = y + 4;
+      while (written.some((other) => from < other.to && to > other.from && Math.abs(height - other.y) < 12))
+        height -= 3;
+      written.push({ from, to, y: height });
+      return `<text class="name own" x="${(toLeft ? to : from).toFixed(1)}" y="${height.toFixed(1)}" text-anchor="${toLeft ? "end" : "start"}">${escaped(text)}</text>`;
     })
+    .join("");
+  // The first one, which is being changed, lies on top.
+  const spots = [...points]
     .reverse()
+    .map(
+      ({ x, y, kind }) =>
+        `<circle class="spot ${kind}" cx="${across(along(x)).toFixed(1)}" cy="${upward(scale(y)).toFixed(1)}" r="5.5"/>`,
+    )
     .join("");
   const name = `<text class="name" x="${SIZE.width - SIZE.right - 4}" y="${SIZE.height - SIZE.bottom - 7}" text-anchor="end">dashed: GRPO with 1, 2, … responses</text>`;
-  return frame("responses a prompt", "", name + upAxis(0, most, scale) + marks + polyline(line, scale, along) + spots);
+  return frame(
+    "responses a prompt",
+    "",
+    name + upAxis(0, most, scale) + marks + polyline(line, scale, along) + spots + labels,
+  );
 }

@@ -225,7 +225,7 @@ function ray(pen, width, most, p, ink, font) {
 /** @param {CanvasRenderingContext2D} pen @param {number} x @param {number} y @param {{size: number, more: number, chance: number, ink: Ink, labels: boolean}} what */
 function going(pen, x, y, { size, more, chance, ink, labels }) {
   const half = Math.max(size * 0.85, 1.6);
-  pen.globalAlpha = 0.08 + 0.5 * Math.min(Math.sqrt(chance), 1);
+  pen.globalAlpha = 0.05 + 0.3 * Math.min(Math.sqrt(chance), 1);
   pen.fillStyle = ink.going;
   pen.fillRect(x - half, y - half, 2 * half, 2 * half);
   pen.globalAlpha = 1;
