@@ -167,8 +167,11 @@ const POLICY_KEYS = /** @type {(keyof Policy)[]} */ (Object.keys(POLICY));
 export const TABLES = ["draws", "keep_pos", "keep_neg", "adv_pos", "adv_neg"];
 export const MOST_PINS = 4;
 
+/** A part of a text whose parts are joined by ~. @param {unknown} value */
+const encoded = (value) => encodeURIComponent(String(value)).replaceAll("~", "%7E");
+
 /** @param {Policy} policy @returns {string} */
-const packed = (policy) => POLICY_KEYS.map((key) => encodeURIComponent(String(policy[key]))).join("~");
+const packed = (policy) => POLICY_KEYS.map((key) => encoded(policy[key])).join("~");
 
 /** @param {string} text @returns {Policy | null} */
 function unpacked(text) {
@@ -222,7 +225,7 @@ export function toHash(state, withCounts) {
     p: String(state.p),
     table: state.table,
   });
-  for (const pin of state.pins) values.append("pin", `${encodeURIComponent(pin.name)}~${packed(pin.policy)}`);
+  for (const pin of state.pins) values.append("pin", `${encoded(pin.name)}~${packed(pin.policy)}`);
   if (withCounts && state.law === "file") values.set("counts", state.counts.map((pair) => pair.join("-")).join("."));
   return values.toString();
 }

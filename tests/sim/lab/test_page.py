@@ -86,7 +86,7 @@ def test_the_page_shows_what_the_library_computes(show: Open) -> None:
 def test_a_link_carries_the_whole_state(show: Open) -> None:
     page = show()
     page.select_option("#rule", "expression")
-    page.fill("#expr", "pos >= 2 and neg >= 1 or pos + neg > 20")
+    page.fill("#expr", "~(pos < 2) & neg >= 1 | pos + neg > 20")
     page.fill("#m", "5")
     page.select_option("#adv", "unbiased")
     page.select_option("#law", "beta")
