@@ -69,7 +69,7 @@ class Problem(StoppingProblem):
     --------
     >>> from ada_bandit import Beta, ScoreModel
     >>> f"{Problem(Beta(0.5, 1), ScoreModel(noise_ratio=10.0)).best().value:.10f}"
-    '0.0002676186'
+    '0.0002217168'
     """
 
     def best(self, name: str = "bayes") -> Solution:
@@ -111,7 +111,7 @@ def bayes_policy(prior: Law, model: ScoreModel | None = None, **options: Unpack[
     >>> model = ScoreModel(noise_ratio=10.0)
     >>> policy = bayes_policy(Beta(0.5, 1), model)
     >>> f"{gradient_efficiency(policy, Beta(0.5, 1), model).value:.10f}"
-    '0.0002676186'
+    '0.0002217168'
     """
     return Problem(prior, model, **options).best().policy
 

@@ -15,6 +15,7 @@ import numpy as np
 from ada_bandit import Allocator, Policy, uniform
 from ada_bandit._types import BoolArray, IntArray
 from ada_bandit.programs.records import to_csv, to_jsonl
+from ada_bandit.uniforms import Stream, fold_seed
 
 __all__ = ["RULES", "sample_files"]
 
@@ -60,8 +61,8 @@ def sample_files() -> dict[str, bytes]:
 
 def _right(prompts: IntArray, draws: IntArray, step: int = 0) -> BoolArray:
     """Tell which responses are correct; the chances are those of Beta(1/2, 1)."""
-    chances = uniform(_SEED, 0, prompts, 0) ** 2
-    return np.asarray(uniform(_SEED, 1 + step, prompts, draws) < chances)
+    chances = uniform(_SEED, Stream.PASS_RATES, prompts, 0) ** 2
+    return np.asarray(uniform(fold_seed(_SEED, step), Stream.REWARDS, prompts, draws) < chances)
 
 
 def _rewards(step: int = 0, responses: int = _RESPONSES) -> Iterator[tuple[int, list[int]]]:

@@ -163,8 +163,8 @@ def takes_files() -> list[tuple[str, str, bool]]:
 def test_every_option_that_takes_a_file_takes_standard_input() -> None:
     options = takes_files()
     assert len(options) > 25
-    # The one file that is written.
-    assert [each[:2] for each in options if not each[2]] == [("frontier", "save_policy")]
+    # The files that are written.
+    assert [each[:2] for each in options if not each[2]] == [("frontier", "save_policy"), ("lab", "out")]
 
 
 def test_standard_input_that_is_empty_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
