@@ -20,7 +20,7 @@ from ada_bandit import Allocator, Balance, Beta, Policy, Rounds, ScoreModel, ana
 from ada_bandit._types import FloatArray, IntArray
 from ada_bandit.optimal import Problem
 from ada_bandit.programs.machine import available_cores
-from ada_bandit.shared import greedy_counts
+from ada_bandit.totals import greedy_counts
 from ada_bandit.uniforms import uniform_rows
 from bench.memory import update_memory
 from bench.readers import readers

@@ -93,6 +93,13 @@ class Source:
     def findings(self) -> tuple[str, ...]:
         """Say in words what stands out about the law, so far as it decides what any policy can do."""
         never, always = self.law.probability(0, 0), self.law.probability(1, 1)
+        if self.counts is not None and max(never, always) > 1 - 1e-12:
+            what, rate = ("correct", "p = 0") if never > always else ("incorrect", "p = 1")
+            found = (
+                f"no response was {what}, so the law is {rate} throughout and no policy finds a signal there; that is "
+                f"no proof: {int(self.counts.total.max())} responses a prompt can't tell {rate} from rates near it"
+            )
+            return (found,)
         if never > 1 - 1e-12:
             return ("no prompt can ever be answered: p = 0 throughout, so no policy finds a positive or a signal",)
         if always > 1 - 1e-12:

@@ -150,14 +150,14 @@ def test_a_dash_is_standard_input(arguments: tuple[str, ...], data: str, says: s
 
 def takes_files() -> list[tuple[str, str, bool]]:
     """Return every option that takes a file: its command, its name, and whether it takes standard input."""
-    found = []
-    for path in sorted((ROOT / "sim").glob("*/command.py")):
-        function = function_of(f"sim.{path.parent.name}.command", path.parent.name)
-        for name, parameter in inspect.signature(function).parameters.items():
-            for mark in getattr(parameter.annotation, "__metadata__", ()):
-                if re.match("FILE|PATH|PRESET_OR_TOML", str(getattr(mark, "metavar", ""))):
-                    found.append((path.parent.name, name, bool(mark.allow_dash)))
-    return found
+    names = [path.parent.name for path in sorted((ROOT / "sim").glob("*/command.py"))]
+    return [
+        (command, name, bool(mark.allow_dash))
+        for command in names
+        for name, parameter in inspect.signature(function_of(f"sim.{command}.command", command)).parameters.items()
+        for mark in getattr(parameter.annotation, "__metadata__", ())
+        if re.match("FILE|PATH|PRESET_OR_TOML", str(getattr(mark, "metavar", "")))
+    ]
 
 
 def test_every_option_that_takes_a_file_takes_standard_input() -> None:

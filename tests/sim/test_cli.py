@@ -229,14 +229,17 @@ def test_compare_on_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("correct", "words"), [(0, "no prompt can ever be answered"), (4, "every response is correct")]
+    ("correct", "words"),
+    [(0, "no response was correct, so the law is p = 0"), (4, "no response was incorrect, so the law is p = 1")],
 )
 def test_compare_says_what_it_found(tmp_path: Path, correct: int, words: str) -> None:
     path = tmp_path / "counts.csv"
     path.write_text(f"prompt_id,correct,total\na,{correct},4\nb,{correct},4\n")
     result = compared(tmp_path / "out", "--pass-rates", path)
     assert result.exit_code == 0
-    assert words in result.stdout
+    told = " ".join(result.stdout.split())
+    assert words in told
+    assert "that is no proof: 4 responses a prompt can't tell p =" in told
 
 
 def test_compare_without_prompts(tmp_path: Path) -> None:
