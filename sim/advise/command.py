@@ -191,13 +191,11 @@ def _tables(advice: Advice) -> Iterator[Table]:
     if not advice.compared:
         return
     yield _policies(advice)
-    table = new_table(
-        "What you could change, one thing at a time", "change", "to", "times now", "95 % interval", "over settings"
-    )
+    heads = ("times now", "95 % interval", "over settings")
+    table = new_table("What you could change, one thing at a time", "change", *heads)
     for change in options_of(advice):
         table.add_row(
-            escape(change.name),
-            escape(change.how),
+            escape(f"{change.name}: {change.how}"),
             f"{change.factor.value:.2f}",
             _ends(change.factor),
             _span(*change.ends),

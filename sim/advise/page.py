@@ -80,7 +80,7 @@ def _text(words: str) -> str:
 def _percent(found: Interval) -> str:
     if not math.isfinite(found.low):
         return f"{found.value:.0%}"
-    return f"{found.value:.0%}<small>{found.low:.0%} to {found.high:.0%}</small>"
+    return f"{found.value:.0%} <small>({found.low:.0%} to {found.high:.0%})</small>"
 
 
 def _number(found: Interval, digits: int = 2) -> str:
@@ -89,7 +89,7 @@ def _number(found: Interval, digits: int = 2) -> str:
     value = f"{found.value:.{digits}f}"
     if not math.isfinite(found.low) or found.high - found.low < 10**-digits / 2:
         return value
-    return f"{value}<small>{found.low:.{digits}f} to {found.high:.{digits}f}</small>"
+    return f"{value} <small>({found.low:.{digits}f} to {found.high:.{digits}f})</small>"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "wide", now: int = -1) -> str:

@@ -273,9 +273,13 @@ def _computed(best: Best, n: int) -> Iterator[Candidate]:
             "best-fixed", f"{many}, the best fixed number, and the best advantages", best.fixed, adaptive=False
         )
     sizes = best.rounds.budget.sizes
-    label = f"the best rounds: {len(sizes)} of {sizes[0]} at the most"
-    yield Candidate("best-rounds", label, best.rounds, adaptive=True)
-    yield Candidate("best", "the best of all, one response at a time", best.one_by_one, adaptive=True)
+    goes_on = best.rounds.tables.draws[np.arange(sizes[0] + 1), sizes[0] - np.arange(sizes[0] + 1)].any()
+    label = f"the best rounds: {sizes[0]} at a time, {len(sizes)} times at the most"
+    plain_label = f"{sizes[0]} responses, the best advantages (the best rounds never go on)"
+    yield Candidate("best-rounds", label if goes_on else plain_label, best.rounds, adaptive=bool(goes_on))
+    most = best.one_by_one.tables
+    label = "the best of all, one response at a time"
+    yield Candidate("best", label, best.one_by_one, adaptive=bool(most.draws[[0, 1], [1, 0]].any()))
 
 
 def _compared(candidates: Sequence[Candidate], laws: Laws, choices: Range, clock: Clock | None) -> tuple[Compared, ...]:
@@ -301,7 +305,7 @@ def _compared(candidates: Sequence[Candidate], laws: Laws, choices: Range, clock
             Compared(
                 candidate,
                 interval_of(profile.responses(laws)),
-                interval_of(laws.mean(profile.signal)),
+                interval_of(laws.mean(profile.signal), 1.0),
                 float(laws.mean(profile.rows)[0]),
                 float(laws.mean(profile.rounds)[0]),
                 interval_of(factors[at]),

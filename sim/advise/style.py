@@ -56,7 +56,7 @@ th{font-weight:600;color:var(--soft);font-size:.86rem;vertical-align:bottom}
 th:first-child,td:first-child{text-align:left}
 td.words,th.words{text-align:left}
 tr.now td{background:var(--code)}
-td small{display:block;color:var(--soft)}td:not(:first-child) small{white-space:nowrap}.facts td small{white-space:normal!important}
+td small{display:block;color:var(--soft)}th{overflow-wrap:normal}td:not(:first-child){white-space:nowrap}.facts td:not(:first-child){white-space:normal}
 svg.small{width:8.25rem;height:1rem;display:inline-block}
 .facts td:first-child{color:var(--soft);width:13rem}.facts td{text-align:left}
 ul.notes{padding-left:1.1rem;max-width:46rem}ul.notes li{margin:.2rem 0}
@@ -69,7 +69,7 @@ table.wide tr{border-bottom:2px solid var(--rule);padding:.35rem 0}
 table.wide td{border:0;text-align:left;padding:.1rem .55rem}
 table.wide td:first-child{font-weight:600}
 table.wide td[data-name]::before{content:attr(data-name) ": ";color:var(--soft)}
-table.wide td small{display:inline}
+table.wide td small{display:inline;font-weight:400}table.wide td:not(:first-child){white-space:normal}
 .facts td:first-child{width:8rem}}
 @media print{:root{color-scheme:light;--page:#fff;--card:#fff;--ink:#000;--soft:#444;--rule:#bbb;--accent:#0b62a3;--good:#0b72b2;
 --idle:#c9ced3;--hard:#d9a17a;--easy:#a9cfa4;--one:#0b72b2;--two:#c8500a;--three:#00845f;--four:#a03f8f;--five:#6b7178;--code:#f3f3ee}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -151,10 +152,12 @@ def verdict_of(
     pays = gains.pays()
     share = float(pays[:, 1:].mean()) if pays.shape[1] > 1 else float(pays.mean())
     adaptive = "yes" if share >= SURE else "no" if share <= 1 - SURE else "unclear"
-    change = _first(now, compared)
+    # Rounds gain by their number and advantages too: they are a change to make only where adaptivity itself pays.
+    open_ = [each for each in compared if adaptive == "yes" or not each.candidate.adaptive]
+    change = _first(now, open_)
     parts = [
         _on_adaptivity(adaptive, share, gains, choices),
-        _on_change(now, change, compared),
+        _on_change(now, change, open_),
         _on_turns(turns, choices),
     ]
     first = "keep what you have" if change is None else f"change first: {change.text}"
@@ -221,8 +224,9 @@ def _on_change(now: Now, change: Change | None, compared: Sequence[Compared]) ->
         return "Keep what you have."
     best = max(others, key=lambda each: each.mean)
     low, high = best.ends
+    kind = "change" if any(each.candidate.adaptive for each in compared) else "other number or advantages"
     return (
-        f"Keep what you have ({now.label}): no change gains {WORTH - 1:.0%} or more on average and is at least as "
+        f"Keep what you have ({now.label}): no {kind} gains {WORTH - 1:.0%} or more on average and is at least as "
         "good in "
         f"{SURE:.0%} of settings and resamples. The nearest is {best.candidate.label}: {best.mean:.2f} times on "
         "average, "
@@ -252,6 +256,6 @@ def _of_pair(turns: Sequence[Turn], quantity: str) -> bool:
     return quantity == "noise_ratio" and any(isinstance(each.setting.noise_ratio, tuple) for each in turns)
 
 
-def interval_of(values: FloatArray) -> Interval:
-    """Return the interval of a quantity ``[law]``, the fit's first."""
-    return interval(float(values[0]), values[1:], "", 0.0)
+def interval_of(values: FloatArray, most: float = math.inf) -> Interval:
+    """Return the interval of a quantity ``[law]`` from 0 to `most`, the fit's first."""
+    return interval(float(values[0]), values[1:], "", 0.0, most)

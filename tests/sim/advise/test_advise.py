@@ -256,6 +256,21 @@ def test_a_run_with_drift_is_advised_by_its_last_steps(tmp_path: Path) -> None:
     assert told["pass_rate"]["value"] == pytest.approx(float(last), abs=0.08)
 
 
+@pytest.mark.parametrize(("a", "b"), [(1.7, 1.5), (0.3, 1.5)])
+def test_rounds_are_the_first_change_only_where_adaptivity_pays(a: float, b: float, tmp_path: Path) -> None:
+    # Rounds gain over GRPO by their number and advantages as well, whether or not they ever go on.
+    told = advice(write(tmp_path / "log.jsonl", drawn(512, 8, a, b, seed=3)), "--out", tmp_path / "out")
+    for each in told["policies"]:
+        varies = each["rounds"] > 1 + 1e-12
+        assert each["adaptive"] == varies
+        assert each["signal"]["high"] <= 1
+    best = next(each for each in told["policies"] if each["name"] == "best-rounds")
+    assert best["over_settings"]["geometric_mean"] > WORTH
+    change = told["verdict"]["change_first"]
+    adaptive = {each["name"] for each in told["policies"] if each["adaptive"]}
+    assert change is None or change["policy"] not in adaptive or told["verdict"]["adaptive"] == "yes"
+
+
 def test_a_pool_that_was_stopped_is_not_taken_for_plain(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     pools = []
