@@ -40,7 +40,9 @@ class _Row:
     predicted: float
     rate: float
     runs: int
-    note: str = ""
+    note: str
+    sums: float
+    """The ratio per response that the probe's class sums told; NaN where they tell none."""
 
 
 @command
@@ -82,7 +84,7 @@ def report(
     """  # noqa: D301 - \b keeps the lines of the example apart
     rows: list[_Row] = []
     notes: list[str] = []
-    told = _predicted(predictions)
+    told, sums = _predicted(predictions)
     earlier = dict(_responses(text) for text in before or [])
     for text in run:
         config, equals, folder = text.partition("=")
@@ -90,7 +92,14 @@ def report(
             msg = f"a run must be CONFIG=DIR, such as trials.toml=out/trials; got {text!r}"
             raise InputError(msg)
         found, more = _measured(
-            Path(config), Path(folder), told, evaluation=evaluation, level=level, reference=reference, before=earlier
+            Path(config),
+            Path(folder),
+            told,
+            sums,
+            evaluation=evaluation,
+            level=level,
+            reference=reference,
+            before=earlier,
         )
         rows += found
         notes += more
@@ -99,6 +108,13 @@ def report(
         if arm not in known:
             raise unknown_name("arm", arm, known)
     agreements = {axis: _agreement(rows, axis, set(without or [])) for axis in _AXES}
+    known_sums = [row for row in rows if row.measure.arm not in (without or []) and row.measure.axis == "responses"]
+    known_sums = [row for row in known_sums if row.sums > 0]
+    if len(known_sums) > 2:
+        by_sums = agreement([row.sums for row in known_sums], [row.measure.ratio for row in known_sums])
+        by_model = agreement([row.predicted for row in known_sums], [row.measure.ratio for row in known_sums])
+        # The same arms by the model, or the two couldn't be compared.
+        agreements["responses"] |= {"ratio, class sums": by_sums, "ratio, same arms by the model": by_model}
     records = [_record(row) for row in rows]
     if as_json:
         document = {
@@ -148,24 +164,32 @@ def _responses(text: str) -> tuple[str, int]:
     return arm, int(count)
 
 
-def _predicted(path: Path) -> dict[tuple[str, str, Axis], float]:
-    """Return the predicted ratio of an arm by task, arm and axis: the geometric mean over base models."""
+def _predicted(path: Path) -> tuple[dict[tuple[str, str, Axis], float], dict[tuple[str, str], float]]:
+    """Return the predicted ratio of an arm by task, arm and axis, and that of class sums by task and arm.
+
+    Geometric means over base models; NaN where class sums tell no ratio on one of them.
+    """
     try:
         lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
         values: dict[tuple[str, str, Axis], list[float]] = {}
+        sums: dict[tuple[str, str], list[float]] = {}
         for line in lines:
+            told = float(line.get("measured") or math.nan)
+            sums.setdefault((line["task"], line["arm"]), []).append(math.log(told) if told > 0 else math.nan)
             for axis in _AXES:
                 values.setdefault((line["task"], line["arm"], axis), []).append(math.log(float(line[f"ratio_{axis}"])))
     except (OSError, KeyError, ValueError) as error:
         msg = f"{str(path)!r} can't be read as predictions ({error!r}); make it by 'python -m llm predict'"
         raise InputError(msg) from error
-    return {key: math.exp(float(np.mean(logs))) for key, logs in values.items()}
+    means = {key: math.exp(float(np.mean(logs))) for key, logs in values.items()}
+    return means, {key: math.exp(float(np.mean(logs))) for key, logs in sums.items()}
 
 
 def _measured(
     config: Path,
     folder: Path,
     told: Mapping[tuple[str, str, Axis], float],
+    sums: Mapping[tuple[str, str], float],
     *,
     evaluation: str,
     level: float,
@@ -198,7 +222,8 @@ def _measured(
                     raise InputError(msg)
             predicted = told[keys[0]] / told[keys[1]]
             own = results.arms[measure.arm]
-            rows.append(_Row(task, measure, predicted, own.rate, len(own.runs), _note(own.tuning)))
+            own_sums = sums[task, measure.arm] / sums[task, plan.reference]
+            rows.append(_Row(task, measure, predicted, own.rate, len(own.runs), _note(own.tuning), own_sums))
     return rows, [f"{task}: {note}" for note in _short(results)]
 
 
@@ -251,6 +276,7 @@ def _record(row: _Row) -> dict[str, Any]:
                 "rate_at_edge": bool(row.note),
                 "runs": row.runs,
                 "predicted": row.predicted,
+                "class_sums": row.sums,
                 "measured": measure.ratio,
                 "measured_by_base": " ".join(f"{value:.4f}" for value in measure.by_base),
                 "level": measure.level,
@@ -279,6 +305,7 @@ def to_markdown(rows: Sequence[_Row]) -> str:
         "learning rate",
         "runs",
         "predicted",
+        "from class sums",
         "measured, responses",
         "measured, tokens",
         "of each base, responses",
@@ -299,6 +326,7 @@ def to_markdown(rows: Sequence[_Row]) -> str:
                 f"{row.rate:g}{', at the edge' if row.note else ''}",
                 str(row.runs),
                 f"{row.predicted:.2f}",
+                "-" if math.isnan(row.sums) else f"{row.sums:.2f}",
                 f"{measure.ratio:.2f}",
                 f"{tokens[measure.arm].ratio:.2f}",
                 " ".join(f"{value:.2f}" for value in measure.by_base),
