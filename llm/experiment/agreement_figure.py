@@ -36,10 +36,12 @@ def _draw(points: Mapping[str, Sequence[Point]], found: Agreement, reference: st
         axes.plot([low, high], [low, high], color="#888888", linewidth=0.9, zorder=1)
         axes.axhline(1, color="#bbbbbb", linewidth=0.7, zorder=0)
         axes.axvline(1, color="#bbbbbb", linewidth=0.7, zorder=0)
-        for name, x, y, least, most in rows:
+        # By height, left and right in turn: neighbours hide each other less.
+        for place, (name, x, y, least, most) in enumerate(sorted(rows, key=lambda row: row[2])):
+            side, offset = ("left", (5, 2)) if place % 2 else ("right", (-5, 2))
             axes.plot([x, x], [max(least, low), min(most, high)], color=colour, linewidth=1, alpha=0.45, zorder=2)
             axes.plot([x], [y], "o", color=colour, markersize=5, zorder=3)
-            axes.annotate(name, (x, y), xytext=(5, 2), textcoords="offset points", fontsize=7.5, color=colour)
+            axes.annotate(name, (x, y), xytext=offset, textcoords="offset points", fontsize=7.5, color=colour, ha=side)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlim(low, high)
