@@ -60,8 +60,12 @@ def on_terminal(*arguments: str, columns: int = 80, **environment: str) -> str:
 
 
 def test_what_takes_a_second_is_shown(tmp_path: Path) -> None:
-    # Reading these policies means to solve a stopping problem with 45,000 cells, many times over.
-    policy = ("--policy", "bayes:max_samples=300", "--policy", "bayes:max_samples=299")
+    # The rule's file takes its time whatever the machine: it waits.
+    (tmp_path / "slow.py").write_text(
+        "import time\n\nfrom ada_bandit import exit_rule\n\ntime.sleep(3)\n\n\n"
+        "@exit_rule\ndef mixed(pos, neg):\n    return (pos >= 1) & (neg >= 1)\n"
+    )
+    policy = ("--policy", f"{tmp_path / 'slow.py'}:mixed")
     shown = on_terminal("compare", *policy, *SMALL, "--out", str(tmp_path))
     assert "reading what was given" in shown
     assert "simulating" in shown
