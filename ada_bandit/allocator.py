@@ -668,11 +668,10 @@ class Allocator:
         lines.append(without)
         if m["left_out"]:
             lines.append(f"left out, as nothing in them has an advantage by correctness: {m['left_out']} groups")
-        budget = self.policy.budget
-        if m["unsampled"] and not m["running"]:
+        budget, ended = self.policy.budget, not m["running"]
+        if ended and m["unsampled"]:
             lines.append(f"not sampled: {m['unsampled']} of {self.prompts}")
-        missing = budget.shortfall(self._batch_state()) if isinstance(budget, BatchBudget) else ""
-        if missing and not m["running"]:
+        if ended and isinstance(budget, BatchBudget) and (missing := budget.shortfall(self._batch_state())):
             lines.append(f"short of what was wanted: {missing}")
         if not math.isnan(m["pass_rate"]):
             lines.append(f"pool pass rate: {m['pass_rate']:.4f} (unbiased)")
