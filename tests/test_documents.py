@@ -3,7 +3,6 @@
 Interactive Python is checked by doctest.
 """
 
-import json
 import re
 import shlex
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ada_bandit import Policy
+from sim.init.samples import sample_files
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -21,27 +21,6 @@ PAGES = [page for page in PAGES if "generated" not in page.parts and "smollm2_de
 
 # Minutes of computing, a model, a GPU, or a file of the reader's own: these stand in tests of their own.
 ELSEWHERE = ("-m sim learn", "--probe")
-
-RULE = """\
-from ada_bandit import exit_rule
-
-
-@exit_rule
-def mixed(pos, neg):
-    return (pos >= 1) & (neg >= 1)
-"""
-COUNTS = "prompt_id,correct,total\n" + "".join(f"p{i},{i % 9},8\n" for i in range(40))
-LOG = "".join(
-    json.dumps(
-        {
-            "prompt_id": f"p{i}",
-            "rewards": [i * k % 5 % 2 for k in range(1, 9)],
-            "tokens": [80 + 9 * k for k in range(8)],
-        }
-    )
-    + "\n"
-    for i in range(40)
-)
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -73,13 +52,11 @@ def test_pages_hold_commands() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_every_command_runs_as_it_is_written(command: str, tmp_path: Path) -> None:
-    (tmp_path / "my_rules.py").write_text(RULE)
-    (tmp_path / "counts.csv").write_text(COUNTS)
-    for name in ("PATH", "rollouts.jsonl", "ada_pools.jsonl"):
-        (tmp_path / name).with_suffix(".jsonl").write_text(LOG)
-    policy = Policy.preset("reinforce-ada-pos")
-    (tmp_path / "mine.toml").write_text(policy.to_toml())
-    words = [word if word != "PATH" else "PATH.jsonl" for word in shlex.split(command)[1:]]
+    for name, data in sample_files().items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    words = [word if word != "PATH" else "rollouts.jsonl" for word in shlex.split(command)[1:]]
     result = subprocess.run(  # noqa: S603 - a command of the documents
         [sys.executable, *words], capture_output=True, text=True, check=False, cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "NO_COLOR": "1"},
