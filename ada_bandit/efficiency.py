@@ -30,13 +30,12 @@ from ada_bandit.errors import check_number
 from ada_bandit.exact import check_has_paths
 from ada_bandit.lattice import binomial_rows
 from ada_bandit.laws import Law
-from ada_bandit.objectives import quadrature_degree
 from ada_bandit.policy import AnyPolicy, Policy
 from ada_bandit.score_model import ScoreModel, check_model, check_prior
 from ada_bandit.unscored import exits_with_losses
 from ada_bandit.verifier import PERFECT, VerifierNoise, check_verifier
 
-__all__ = ["Efficiency", "gradient_efficiency"]
+__all__ = ["Efficiency", "UpdateMoments", "gradient_efficiency", "update_moments"]
 
 
 @dataclass(frozen=True)
@@ -104,42 +103,71 @@ def gradient_efficiency(
     check_prior(prior)
     model, verifier = check_model(model), check_verifier(verifier)
     lost = check_number("unscored", unscored, 0, 1)
-    degree = quadrature_degree(max(each.budget.max_samples for _, each in policy.parts), model.objective)
-    degree = max(degree + _extra_degree(verifier), 0 if model.likeness is None else 260)
-    rates, weights = prior.quadrature(degree)
+    degree = model.quadrature_degree(max(each.budget.max_samples for _, each in policy.parts))
+    rates, weights = prior.quadrature(degree + _extra_degree(verifier))
     # What follows are means over prompts, and so over the policies that a prompt may get.
-    parts = [(share, _sums(each, rates, weights, model, verifier, lost)) for share, each in policy.parts]
-    update = sum(share * part.update for share, part in parts)
-    noise = sum(share * part.noise for share, part in parts)
-    samples = sum(share * part.samples for share, part in parts)
-    cost = samples + model.update_cost * sum(share * part.kept for share, part in parts)
-    progress = float((weights * update) @ model.pull(rates, prior))
+    parts = [(share, update_moments(each, rates, verifier, unscored=lost)) for share, each in policy.parts]
+    right, wrong = verifier.truth(rates)
+    nu_pos, nu_neg = model.noise
+    # What mistaken rewards add to the noise of a kept response: 0 for a perfect verifier.
+    noise_pos = nu_pos + (1 - right) * (right + nu_neg - nu_pos)
+    noise_neg = nu_neg + wrong * (1 - wrong + nu_pos - nu_neg)
+    update = weights * sum(share * part.update for share, part in parts)
+    noise = float(
+        weights
+        @ sum(
+            share * (part.square + noise_pos * part.energy_pos + noise_neg * part.energy_neg) for share, part in parts
+        )
+    )
+    samples = float(weights @ sum(share * part.samples for share, part in parts))
+    rows = float(weights @ sum(share * part.rows for share, part in parts))
+    cost = samples + model.update_cost * rows
+    progress = float(update @ model.pull(rates, prior))
     of_batch = 0.0
     if model.batch_weight:
-        of_batch = model.batch_weight * float((weights * update) @ model.alike(rates, rates) @ (weights * update))
+        of_batch = model.batch_weight * float(update @ model.alike(rates, rates) @ update)
     value = progress**2 / ((noise + of_batch) * cost) if noise > 0 else 0.0
     return Efficiency(value, progress, noise, cost, samples, of_batch)
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
-    """What a policy adds up to under a law."""
+class UpdateMoments:
+    """What one prompt's update is made of under a policy; every array is `[rate]`."""
 
     update: FloatArray
-    """`[node]` E[u | p]."""
-    noise: float
-    """V."""
-    kept: float
-    """Mean number of kept responses with an advantage."""
-    samples: float
+    """E[u]."""
+    square: FloatArray
+    """E[u^2]."""
+    energy_pos: FloatArray
+    """E[keep_pos adv_pos^2], what the noise of positives is multiplied by."""
+    energy_neg: FloatArray
+    """E[keep_neg adv_neg^2]."""
+    rows: FloatArray
+    """Mean number of kept responses with an advantage other than 0."""
+    samples: FloatArray
     """E[N]."""
 
 
-def _sums(
-    policy: Policy, rates: FloatArray, weights: FloatArray, model: ScoreModel, verifier: VerifierNoise, unscored: float
-) -> _Sums:
-    tables = policy.tables
-    nu_pos, nu_neg = model.noise
+def update_moments(
+    policy: Policy, rates: FloatArray, verifier: VerifierNoise = PERFECT, *, unscored: float = 0.0
+) -> UpdateMoments:
+    """Return the moments of an update at pass rates, exactly.
+
+    Parameters
+    ----------
+    policy
+        The policy, of tables.
+    rates
+        ``[rate]`` pass rates.
+    verifier, unscored
+        As in `gradient_efficiency`.
+
+    Raises
+    ------
+    InputError
+        If the policy shares a budget across the batch.
+    """
+    tables = check_has_paths(policy).tables
     if unscored:
         reach, spent = exits_with_losses(policy, unscored)
     else:
@@ -149,30 +177,25 @@ def _sums(
     right, wrong = verifier.truth(rates)
     # The mean of the phi-part of a score: q and -p for a perfect verifier.
     of_pos, of_neg = right - rates, wrong - rates
-    # What mistaken rewards add to the noise of a kept response: 0 for a perfect verifier.
-    more_pos = (1 - right) * (right + nu_neg - nu_pos)
-    more_neg = wrong * (1 - wrong + nu_pos - nu_neg)
-    # Law of the exit cell at every node, ``[cell, node]``.
+    # Law of the exit cell at every rate, ``[cell, rate]``.
     law = np.empty((pos.size, rates.size))
     for total, row in enumerate(binomial_rows(verifier.reward_rates(rates), tables.max_samples)):
         here = pos + neg == total
         law[here] = row[pos[here]]
-    samples = float(weights @ (law.T @ spent[pos, neg]))
+    samples = spent[pos, neg] @ law
     law *= reach[pos, neg][:, None]
-    noise = kept = 0.0
-    update = np.zeros(rates.size)
+    update, square, energy_pos, energy_neg, rows = np.zeros((5, rates.size))
     for split in tables.splits():
         chance, keep_pos, keep_neg = split.chance[pos, neg], split.keep_pos[pos, neg], split.keep_neg[pos, neg]
         adv_pos, adv_neg = split.adv_pos[pos, neg], split.adv_neg[pos, neg]
         u = np.multiply.outer(keep_pos * adv_pos, of_pos) + np.multiply.outer(keep_neg * adv_neg, of_neg)
-        reached = law * chance[:, None]
-        mass = reached * weights
-        energy = nu_pos * keep_pos * adv_pos**2 + nu_neg * keep_neg * adv_neg**2
-        update += (reached * u).sum(axis=0)
-        noise += float(np.sum(mass * u**2) + np.sum(mass.sum(axis=1) * energy))
-        noise += float((keep_pos * adv_pos**2) @ (mass @ more_pos) + (keep_neg * adv_neg**2) @ (mass @ more_neg))
-        kept += float(mass.sum(axis=1) @ (keep_pos * (adv_pos != 0) + keep_neg * (adv_neg != 0)))
-    return _Sums(update, noise, kept, samples)
+        mass = law * chance[:, None]
+        update += (mass * u).sum(axis=0)
+        square += (mass * u**2).sum(axis=0)
+        energy_pos += (keep_pos * adv_pos**2) @ mass
+        energy_neg += (keep_neg * adv_neg**2) @ mass
+        rows += (keep_pos * (adv_pos != 0) + keep_neg * (adv_neg != 0)) @ mass
+    return UpdateMoments(update, square, energy_pos, energy_neg, rows, samples)
 
 
 def _extra_degree(verifier: VerifierNoise) -> int:

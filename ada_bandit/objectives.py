@@ -12,10 +12,13 @@ import numpy.typing as npt
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, unknown_name
 
-__all__ = ["Objective", "objective_slope", "quadrature_degree"]
+__all__ = ["SMOOTH", "Objective", "objective_slope", "quadrature_degree"]
 
 Objective: TypeAlias = str | Callable[[FloatArray], npt.ArrayLike]
 """``"mean"``, ``"log"``, ``"pass@k"`` such as ``"pass@8"``, or the derivative f' of any objective f."""
+
+SMOOTH = 260
+"""Degree up to which a quadrature follows a smooth function that is no polynomial."""
 
 
 def objective_slope(objective: Objective, pass_rates: FloatArray) -> FloatArray:
@@ -65,6 +68,6 @@ def objective_slope(objective: Objective, pass_rates: FloatArray) -> FloatArray:
 def quadrature_degree(policy_samples: int, objective: Objective) -> int:
     """Return a degree at which a law's quadrature is exact for named objectives, and fine for smooth others."""
     if callable(objective):
-        return policy_samples + 260
+        return policy_samples + SMOOTH
     match = re.fullmatch(r"pass@(\d+)", str(objective))
     return policy_samples + 4 + (int(match[1]) if match else 0)

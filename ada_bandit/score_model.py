@@ -35,7 +35,7 @@ import numpy.typing as npt
 from ada_bandit._types import FloatArray
 from ada_bandit.errors import InputError, check_count, check_number, preview
 from ada_bandit.laws import Law
-from ada_bandit.objectives import Objective, objective_slope, quadrature_degree
+from ada_bandit.objectives import SMOOTH, Objective, objective_slope, quadrature_degree
 
 __all__ = ["ASSUMPTIONS", "Likeness", "NoiseRatio", "ScoreModel", "check_model", "check_prior"]
 
@@ -114,6 +114,10 @@ class ScoreModel:
         """C (B - 1), the weight of the squared mean update beside V."""
         return self.overlap * (self.batch - 1)
 
+    def quadrature_degree(self, samples: int) -> int:
+        """Return the degree of a quadrature that averages what this model asks of up to `samples` responses."""
+        return quadrature_degree(samples + (0 if self.likeness is None else SMOOTH), self.objective)
+
     def pull(self, pass_rates: FloatArray, population: Law) -> FloatArray:
         """Return kappa(p), the progress that a unit of update at p buys, shaped like `pass_rates`.
 
@@ -132,7 +136,7 @@ class ScoreModel:
         own = objective_slope(self.objective, pass_rates)
         if self.transfer == 0:
             return own
-        rates, weights = population.quadrature(quadrature_degree(0 if self.likeness is None else 260, self.objective))
+        rates, weights = population.quadrature(self.quadrature_degree(0))
         gains = weights * objective_slope(self.objective, rates)
         others = gains.sum() if self.likeness is None else self.alike(pass_rates, rates) @ gains
         return np.asarray((1 - self.transfer) * own + self.transfer * others)

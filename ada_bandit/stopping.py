@@ -43,7 +43,6 @@ from ada_bandit.errors import InputError, check_count, check_number, preview, un
 from ada_bandit.groups import All, Balanced, SplitTable, balanced_counts
 from ada_bandit.lattice import binomial_rows, first_part_law, log_factorials
 from ada_bandit.laws import Law
-from ada_bandit.objectives import quadrature_degree
 from ada_bandit.rules import StopTable
 from ada_bandit.score_model import ScoreModel, check_model, check_prior
 
@@ -181,8 +180,7 @@ class StoppingProblem:
 
     def _moments(self) -> None:
         """Set the chance of every cell after its number of draws, and the conditional moments there."""
-        degree = quadrature_degree(self.most, self.model.objective)
-        rates, weights = self.prior.quadrature(degree + (260 if self.model.likeness is not None else 0))
+        rates, weights = self.prior.quadrature(self.model.quadrature_degree(self.most))
         p, q, pull = rates, 1 - rates, self.model.pull(rates, self.population)
         basis = np.stack([np.ones_like(p), q * q, p * q, p * p, q * pull, p * pull, q, p]) * weights
         sums = np.zeros((8, self.most + 1, self.most + 1))
@@ -311,9 +309,13 @@ class StoppingProblem:
 
     def at_price(self, price: float) -> tuple[float, float, BoolArray, IntArray, IntArray]:
         """Return E[utility], cost, the stop table and the keep counts ``[cell]`` of the best policy at a price."""
-        found = _choose_together([self], np.ones(1), price, np.zeros(1, dtype=np.bool_))
+        found = self._alone(price)
         choice = found.choices[0]
         return found.utility, found.cost, choice.stop, choice.keep_pos, choice.keep_neg
+
+    def _alone(self, price: float) -> Together:
+        """Return the best policy at a price where all prompts of a step are of this kind."""
+        return _choose_together([self], np.ones(1), price, np.zeros(1, dtype=np.bool_))
 
     def best_price(self) -> float:
         """Return the largest E[utility] / C."""
@@ -321,7 +323,7 @@ class StoppingProblem:
 
     def parts_at(self, price: float) -> tuple[dict[str, Any], float, float]:
         """Return the parts of the best policy at a price, as `Policy` takes them, its E[utility] and its C."""
-        found = _choose_together([self], np.ones(1), price, np.zeros(1, dtype=np.bool_))
+        found = self._alone(price)
         return self.parts_of(found.choices[0], found.shade), found.utility, found.cost
 
     def parts_of(self, choice: Choice, shade: float) -> dict[str, Any]:
@@ -402,9 +404,7 @@ def solve_together(
         # The first step may go down, where no utility is positive; the price rises from there to what a random choice
         # among policies attains, past policies of which the best is kept.
         further = price + found.bound / found.bound_cost if found.bound_cost > 0 else 0.0
-        if price and further <= price + 4e-16 * abs(price):
-            return best
-        if not further:
+        if not further or (price and further <= price + 4e-16 * abs(price)):
             return best
         price = further
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from sim.advise.profiles import Laws, profile_of
+from sim.advise.profiles import Laws, over, profile_of
 from sim.advise.study import Advice
 from sim.advise.verdict import Compared, interval_of
 from sim.stopped.pools import Interval
@@ -128,8 +128,8 @@ def step_choices(advice: Advice) -> tuple[StepChoice, ...]:
         for overlap in (0.0, OVERLAP):
             progress = profile.utility(setting, laws, overlap * np.maximum(prompts - 1, 0)) * prompts
             base = bases.setdefault(overlap, progress)
-            factors.append(interval_of(np.divide(progress, base, out=np.full(base.shape, np.nan), where=base > 0)))
+            factors.append(interval_of(over(progress, base)))
         count = float(prompts[0])
-        signal = float(laws.mean(profile.signal)[0]) * count
+        signal = float(laws.mean(profile.analysis.signal_probability)[0]) * count
         found.append(StepChoice(each.candidate.label, count, signal, factors[0], factors[1]))
     return tuple(found)

@@ -13,7 +13,7 @@ from ada_bandit._types import FloatArray
 from ada_bandit.laws import Grid
 from ada_bandit.policy import Policy
 from sim.advise.candidates import GROUP, MOST, Best, adaptivity, best
-from sim.advise.profiles import Laws, profile_of
+from sim.advise.profiles import Laws, over, profile_of
 from sim.advise.settings import NOISE, Range, Setting
 
 __all__ = ["WORTH", "Gains", "Turn", "gains_of", "known_rates", "turns_of"]
@@ -107,11 +107,6 @@ def gains_of(
         ),
         bests,
     )
-
-
-def over(above: FloatArray, below: FloatArray) -> FloatArray:
-    """Return the quotient; NaN where there is nothing to compare with."""
-    return np.asarray(np.divide(above, below, out=np.full(np.shape(above), np.nan), where=below > 0))
 
 
 def known_rates(setting: Setting, laws: Laws) -> FloatArray:

@@ -354,7 +354,7 @@ def _policies(advice: Advice) -> Iterator[str]:
 
 def _rounds(rounds: Compared) -> str:
     at = np.array([0.0, 0.05, 0.3, 0.5, 0.8, 1.0])
-    samples = profile_of(rounds.candidate.policy, at).samples
+    samples = profile_of(rounds.candidate.policy, at).moments.samples
     told = ", ".join(f"{n:.1f} at p = {p:g}" for p, n in zip(at, samples, strict=True))
     return f"They draw by the pass rate p of a prompt, on average: {told}."
 

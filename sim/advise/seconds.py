@@ -55,7 +55,7 @@ class Clock:
         """
         prompts = self.prompts(profile, laws)
         time = step_time(profile.policy, self.prior, prompts, self.lengths, self.machine)
-        tokens, rows = profile.tokens(laws, self.lengths.means), laws.mean(profile.in_loss)
+        tokens, rows = profile.tokens(laws, self.lengths.means), laws.mean(profile.analysis.rows_in_loss)
         update = time.update * (rows / rows[0] if rows[0] > 0 else np.ones(rows.shape))
         return np.asarray((time.sampling * tokens / tokens[0] + update + time.fixed) / prompts)
 

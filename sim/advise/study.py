@@ -18,7 +18,7 @@ from sim.advise.candidates import Best, Candidate, prior_of, published
 from sim.advise.gains import Gains, gains_of, turns_of
 from sim.advise.groups import Groups, groups_of
 from sim.advise.now import Now
-from sim.advise.profiles import Laws, profile_of, ratio
+from sim.advise.profiles import Laws, over, profile_of, ratio
 from sim.advise.seconds import PROMPTS, Clock, lengths_of
 from sim.advise.settings import Range
 from sim.advise.verdict import Compared, Verdict, blind, interval_of, verdict_of
@@ -299,15 +299,15 @@ def _compared(candidates: Sequence[Candidate], laws: Laws, choices: Range, clock
     found = []
     for candidate, profile, token, second in zip(candidates, profiles, tokens, seconds, strict=True):
         values = np.array([profile.efficiency(setting, laws) for setting in choices.settings])
-        factors = np.divide(values, base, out=np.full(values.shape, np.nan), where=base > 0)
+        factors = over(values, base)
         at = choices.settings.index(middle)
         found.append(
             Compared(
                 candidate,
                 interval_of(profile.responses(laws)),
-                interval_of(laws.mean(profile.signal), 1.0),
-                float(laws.mean(profile.rows)[0]),
-                float(laws.mean(profile.rounds)[0]),
+                interval_of(laws.mean(profile.analysis.signal_probability), 1.0),
+                float(laws.mean(profile.moments.rows)[0]),
+                float(laws.mean(profile.analysis.expected_rounds)[0]),
                 interval_of(factors[at]),
                 token,
                 second,
@@ -319,7 +319,7 @@ def _compared(candidates: Sequence[Candidate], laws: Laws, choices: Range, clock
 
 def _shares(law: LawFit, policy: Policy) -> Iterator[Share]:
     """Give the classes of pass rates, with the signal of a policy's groups in each."""
-    signal = profile_of(policy, law.rates).signal
+    signal = profile_of(policy, law.rates).analysis.signal_probability
     for low, high in pairwise(EDGES):
         inside = (law.rates > low) & (law.rates <= high) if low else law.rates <= high
         mass = float(law.weights @ inside)

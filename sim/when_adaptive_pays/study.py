@@ -1,8 +1,8 @@
 """When adaptive sampling pays: the most efficient policy by noise ratio, update cost and objective. Computes only.
 
-Fixed and adaptive policies compete in several sizes each, under one cap on responses. All of
-W, V and C are linear in the noise ratio and in the update cost, so two exact evaluations of a
-policy give its efficiency on the whole map.
+Fixed and adaptive policies compete in several sizes each, under one cap on responses. The
+moments of a policy's update (`ada_bandit.efficiency.update_moments`) give its efficiency on the whole
+map, as V is linear in the noise ratio and C in the update cost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ada_bandit import Balance, Never, Policy, Positive, Quota, Rounds, ScoreMod
 from ada_bandit._types import BoolArray, FloatArray, IntArray
 from ada_bandit.advantages import AdvantageTable, GroupMean, GroupStd, LeaveOneOut, PoolMean
 from ada_bandit.budgets import Stages
-from ada_bandit.efficiency import gradient_efficiency
+from ada_bandit.efficiency import update_moments
 from ada_bandit.errors import InputError, check_count
 from ada_bandit.groups import All
 from ada_bandit.laws import Law
@@ -296,14 +296,16 @@ class _Moments:
     """W, the parts of V, and those of C, of many policies on one law: ``[policy]`` each."""
 
     def __init__(self, policies: Sequence[Policy], law: Law, objective: str, transfer: float) -> None:
-        clean, dear = (ScoreModel(nu, objective, cost, transfer=transfer) for nu, cost in ((0.0, 0.0), (1.0, 1.0)))
-        quiet = [gradient_efficiency(policy, law, clean) for policy in policies]
-        noisy = [gradient_efficiency(policy, law, dear) for policy in policies]
-        self.progress = np.array([one.progress for one in quiet])
-        self.spread = np.array([one.noise for one in quiet])
-        self.noise = np.array([one.noise for one in noisy]) - self.spread
-        self.samples = np.array([one.expected_samples for one in noisy])
-        self.rows = np.array([one.cost for one in noisy]) - self.samples
+        model = ScoreModel(objective=objective, transfer=transfer)
+        sums = []
+        for policy in policies:
+            rates, weights = law.quadrature(model.quadrature_degree(policy.budget.max_samples))
+            of = update_moments(policy, rates)
+            energy = of.energy_pos + of.energy_neg
+            sums.append(
+                np.stack([of.update * model.pull(rates, law), of.square, energy, of.samples, of.rows]) @ weights
+            )
+        self.progress, self.spread, self.noise, self.samples, self.rows = np.array(sums).T
 
     def efficiency(self, noise_ratio: FloatArray, update_cost: FloatArray) -> FloatArray:
         """Return the efficiencies, ``[policy, cost, noise]``."""
