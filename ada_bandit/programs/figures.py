@@ -102,7 +102,14 @@ def _legend_width(labels: Sequence[str], columns: int) -> float:
     return sum(0.073 * max(map(len, part)) + 0.6 for part in parts)
 
 
-def label_points(figure: Figure, axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
+def label_points(
+    figure: Figure,
+    axes: Axes,
+    points: Sequence[tuple[float, float, str]],
+    *,
+    colour: str | None = None,
+    size: float = 9.5,
+) -> None:
     """Write each point's label off a rising curve, further away where labels would meet.
 
     That is above to the left; or below to the right where there is no room.
@@ -112,7 +119,11 @@ def label_points(figure: Figure, axes: Axes, points: Sequence[tuple[float, float
     figure, axes
         Where; everything else is drawn already.
     points
-        x, y and label of each, in the colours of `line_style`.
+        x, y and label of each.
+    colour
+        Colour of all labels; those of `line_style`, in order, unless given.
+    size
+        Size of the letters, in points.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
@@ -127,7 +138,7 @@ def label_points(figure: Figure, axes: Axes, points: Sequence[tuple[float, float
     taken = [Bbox.from_extents(x - 9, y - 9, x + 9, y + 9) for x, y in rings]
     for index in sorted(range(len(points)), key=lambda index: points[index][1]):
         x, y, text = points[index]
-        colour = line_style(index)["color"]
+        ink = colour or line_style(index)["color"]
         label = axes.annotate(
             text,
             (x, y),
@@ -135,8 +146,8 @@ def label_points(figure: Figure, axes: Axes, points: Sequence[tuple[float, float
             textcoords="offset points",
             ha="right",
             va="bottom",
-            color=colour,
-            fontsize=9.5,
+            color=ink,
+            fontsize=size,
             path_effects=[withStroke(linewidth=3, foreground="white")],
             zorder=5,
         )
@@ -153,7 +164,7 @@ def label_points(figure: Figure, axes: Axes, points: Sequence[tuple[float, float
         if abs(shift) > box.height / 2:
             near = (box.x1 - 4, box.y0) if step > 0 else (box.x0 + 4, box.y1)
             ends = axes.transData.inverted().transform(np.array([near, rings[index]]))
-            axes.plot(ends[:, 0], ends[:, 1], color=colour, linewidth=0.7, zorder=2)
+            axes.plot(ends[:, 0], ends[:, 1], color=ink, linewidth=0.7, zorder=2)
 
 
 def _overlap(box: Any, other: Any) -> bool:

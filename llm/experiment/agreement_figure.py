@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ada_bandit.programs.figures import draw_figures, line_style
+from ada_bandit.programs.figures import draw_figures, label_points, line_style
 from llm.experiment.agreement import Agreement
 
 if TYPE_CHECKING:
@@ -36,12 +36,9 @@ def _draw(points: Mapping[str, Sequence[Point]], found: Agreement, reference: st
         axes.plot([low, high], [low, high], color="#888888", linewidth=0.9, zorder=1)
         axes.axhline(1, color="#bbbbbb", linewidth=0.7, zorder=0)
         axes.axvline(1, color="#bbbbbb", linewidth=0.7, zorder=0)
-        # By height, left and right in turn: neighbours hide each other less.
-        for place, (name, x, y, least, most) in enumerate(sorted(rows, key=lambda row: row[2])):
-            side, offset = ("left", (5, 2)) if place % 2 else ("right", (-5, 2))
+        for _, x, y, least, most in rows:
             axes.plot([x, x], [max(least, low), min(most, high)], color=colour, linewidth=1, alpha=0.45, zorder=2)
             axes.plot([x], [y], "o", color=colour, markersize=5, zorder=3)
-            axes.annotate(name, (x, y), xytext=offset, textcoords="offset points", fontsize=7.5, color=colour, ha=side)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlim(low, high)
@@ -61,6 +58,9 @@ def _draw(points: Mapping[str, Sequence[Point]], found: Agreement, reference: st
         ha="left",
         fontsize=10,
     )
+    for index, (axes, rows) in enumerate(zip(grid, points.values(), strict=True)):
+        named = [(x, y, name) for name, x, y, *_ in rows]
+        label_points(figure, axes, named, colour=line_style(index)["color"], size=7.5)
 
 
 def _fixed(ticks: Sequence[float]) -> object:
