@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from difflib import get_close_matches
 from pathlib import Path
 
 from ada_bandit.errors import InputError
@@ -58,7 +59,9 @@ def find(path: str | Path, notes: list[str]) -> list[Path]:
             msg = f"no file matches {where}; quote the pattern, and check it with: ls {text}"
             raise InputError(msg)
         return sorted(files, key=_natural)
-    near = sorted(each.name for each in given.parent.glob("*") if each.is_file())[:5] if given.parent.is_dir() else []
+    beside = sorted(each.name for each in given.parent.glob("*") if each.is_file()) if given.parent.is_dir() else []
+    # What was mistyped comes first.
+    near = list(dict.fromkeys([*get_close_matches(given.name, beside, n=3), *beside]))[:5]
     hint = f"; beside it are {', '.join(map(shown, near))}" if near else ""
     msg = f"{where} does not exist{hint}. Give a file, a folder or a quoted pattern such as 'dump/*.jsonl'"
     raise InputError(msg)

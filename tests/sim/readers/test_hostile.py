@@ -231,6 +231,10 @@ def test_missing_files(tmp_path: Path) -> None:
     (tmp_path / "rollouts.jsonl").write_text("x")
     with pytest.raises(InputError, match=r"does not exist; beside it are 'rollouts.jsonl'"):
         read_rollouts(tmp_path / "rolouts.jsonl")
+    for letter in "abcdefg":
+        (tmp_path / f"{letter}.csv").write_text("x")
+    with pytest.raises(InputError, match=r"beside it are 'rollouts.jsonl', 'a.csv', 'b.csv', 'c.csv', 'd.csv'\."):
+        read_rollouts(tmp_path / "rolouts.jsonl")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.md").write_text("x")
     with pytest.raises(InputError, match=r"holds no file of rollouts, only .md"):
