@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from ada_bandit.programs.figures import draw_figures, legend, line_style
+from ada_bandit.programs.figures import draw_figures, legend
+from ada_bandit.programs.looks import name_lines, panels_of, policy_looks
 from llm.histories import Arm, Curve
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ FIGURES = ("reward", "entropy", "responses", "time")
 PHASES = ("prompts", "sample", "verify", "allocate", "exchange", "update", "sync", "eval", "checkpoint", "other")
 """Phases of a step in the order in which they are drawn; ones of another name follow."""
 
-# After Okabe and Ito, for eyes that confuse colours.
-_BARS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#999999", "#333333")
+# Light inks after Paul Tol, one a phase: the dark ones are for policies.
+_BARS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00", "#DDDDDD", "#AAAAAA")
 
 
 def draw_runs(arms: Sequence[Arm], folder: Path, smooth: int = 1) -> list[Path]:
@@ -67,28 +69,35 @@ def _over(smooth: int) -> str:
 
 def _draw_reward(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
     names = list(dict.fromkeys(name for arm in arms for run in arm.runs for row in run.evals for name in row["eval"]))
-    figure.set_size_inches(9.6, 0.6 + 2.9 * (1 + len(names)))
-    grid = figure.subplots(1 + len(names), 2, squeeze=False, sharey="row", sharex="col")
-    for index, arm in enumerate(arms):
-        look = {"label": arm.label, **line_style(index)}
-        _pair(grid[0], arm.steps("pool_reward", smooth), arm.steps("total_tokens"), look)
-        for panels, name in zip(grid[1:], names, strict=True):
+    parts = panels_of(len(arms))
+    looks = policy_looks([arm.label for arm in arms])
+    rows = [(name, part) for name in (None, *names) for part in parts]
+    figure.set_size_inches(11.2, 0.4 + 2.9 * len(rows))
+    grid = figure.subplots(len(rows), 2, squeeze=False, sharex="col")
+    for panels, (name, part) in zip(grid, rows, strict=True):
+        for arm, style in [(arms[index], looks[index]) for index in part]:
+            look = {"label": arm.label, **style}
+            if name is None:
+                _pair(panels, arm.steps("pool_reward", smooth), arm.steps("total_tokens"), look)
+                continue
             rate = arm.evals(f"eval.{name}.pass_rate")
             if len(arm.runs) == 1:
                 rate = Curve(rate.steps, rate.mean, arm.evals(f"eval.{name}.standard_error").mean)
             _pair(panels, rate, arm.evals("total_tokens"), look | {"marker": "o", "markersize": 3.5})
-    titles = ("training prompts" + _over(smooth), *(f"evaluation: {name}" for name in names))
-    for row, title in enumerate(titles):
-        grid[row, 0].set_ylabel("pass rate" if row else "mean reward of the pool")
-        grid[row, 0].set_title(title)
-        _say_if_empty(grid[row, 0])
-        _say_if_empty(grid[row, 1])
+        panels[0].set_ylabel("pass rate" if name else "mean reward of the pool")
+        panels[0].set_title(f"evaluation: {name}" if name else "training prompts" + _over(smooth))
+        for axes in panels:
+            _say_if_empty(axes)
+    for start in range(0, len(rows), len(parts)):
+        # The panels of one quantity have one scale.
+        for axes in grid[start : start + len(parts)].flat[1:]:
+            axes.sharey(grid[start, 0])
     if any(len(panel.collections) for panel in grid.flat):
         grid[0, 1].set_title("bands: ± 1 standard error", loc="right", fontsize=9, color="#555555")
     grid[-1, 0].set_xlabel("step")
     grid[-1, 1].set_xlabel("generated tokens, in training")
     grid[-1, 1].xaxis.set_major_formatter(_thousands())
-    legend(figure, grid[0, 0])
+    name_lines(figure, grid.flat, size=8.5)
 
 
 def _pair(panels: Any, curve: Curve, tokens: Curve, look: Mapping[str, Any]) -> None:
@@ -105,37 +114,42 @@ def _line(axes: Axes, x: FloatArray, curve: Curve, look: Mapping[str, Any]) -> N
 
 
 def _draw_entropy(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
-    figure.set_size_inches(6.4, 4.4)
-    axes = figure.subplots()
-    for index, arm in enumerate(arms):
-        entropy, reward = arm.steps("entropy", smooth).mean, arm.steps("pool_reward", smooth).mean
-        look = line_style(index)
-        axes.plot(entropy, reward, label=arm.label, **look)
-        there = np.nonzero(np.isfinite(entropy) & np.isfinite(reward))[0]
-        for place, fill in ((there[:1], "white"), (there[-1:], look["color"])):
-            axes.plot(
-                entropy[place], reward[place], "o", markersize=7, color=look["color"], markerfacecolor=fill, zorder=3
-            )
-    axes.set_xlabel("entropy of a token of the kept responses, nats")
-    axes.set_ylabel("mean reward of the pool")
-    axes.set_title("from the first step (open) to the last (filled)" + _over(smooth))
-    _say_if_empty(axes)
-    legend(figure, axes)
+    parts = panels_of(len(arms))
+    looks = policy_looks([arm.label for arm in arms])
+    figure.set_size_inches(7.4, 4.2 * len(parts) + 0.2)
+    panels = figure.subplots(len(parts), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
+    for axes, part in zip(panels, parts, strict=True):
+        for arm, look in [(arms[index], looks[index]) for index in part]:
+            entropy, reward = arm.steps("entropy", smooth).mean, arm.steps("pool_reward", smooth).mean
+            axes.plot(entropy, reward, label=arm.label, **look)
+            there = np.nonzero(np.isfinite(entropy) & np.isfinite(reward))[0]
+            for place, fill in ((there[:1], "white"), (there[-1:], look["color"])):
+                marker: dict[str, Any] = {"markersize": 7, "color": look["color"], "markerfacecolor": fill}
+                axes.plot(entropy[place], reward[place], "o", label="_end", zorder=3, **marker)
+        axes.set_ylabel("mean reward of the pool")
+        _say_if_empty(axes)
+    panels[-1].set_xlabel("entropy of a token of the kept responses, nats")
+    panels[0].set_title("from the first step (open) to the last (filled)" + _over(smooth))
+    name_lines(figure, panels, size=8.5)
 
 
 def _draw_responses(figure: Figure, arms: Sequence[Arm], smooth: int) -> None:
-    figure.set_size_inches(9.6, 3.6)
-    panels = figure.subplots(1, 2)
+    parts = panels_of(len(arms))
+    looks = policy_looks([arm.label for arm in arms])
+    figure.set_size_inches(11.2, 3.5 * len(parts))
+    grid = figure.subplots(len(parts), 2, squeeze=False, sharex=True, sharey="col")
     wanted = (("responses", "responses a step"), ("signal_fraction", "share of prompts whose group has a signal"))
-    for axes, (name, title) in zip(panels, wanted, strict=True):
-        for index, arm in enumerate(arms):
-            curve = arm.steps(name, smooth)
-            _line(axes, curve.steps.astype(np.float64), curve, {"label": arm.label, **line_style(index)})
-        axes.set_title(title + _over(smooth))
+    for panels, part in zip(grid, parts, strict=True):
+        for axes, (name, title) in zip(panels, wanted, strict=True):
+            for index in part:
+                curve = arms[index].steps(name, smooth)
+                _line(axes, curve.steps.astype(np.float64), curve, {"label": arms[index].label, **looks[index]})
+            axes.set_title(title + _over(smooth))
+            axes.set_ylim(0, None if name == "responses" else 1.03)
+            _say_if_empty(axes)
+    for axes in grid[-1]:
         axes.set_xlabel("step")
-        axes.set_ylim(0, None if name == "responses" else 1.03)
-        _say_if_empty(axes)
-    legend(figure, panels[0])
+    name_lines(figure, grid.flat, size=8.5)
 
 
 def _draw_time(figure: Figure, arms: Sequence[Arm]) -> None:
@@ -143,13 +157,17 @@ def _draw_time(figure: Figure, arms: Sequence[Arm]) -> None:
     axes = figure.subplots()
     seconds = [_seconds(arm) for arm in arms]
     named = {name for each in seconds for name in each} - {"total"}
-    phases = [*(name for name in PHASES if name in named), *sorted(named - set(PHASES))]
+    named = {name for name in named if any(each.get(name) for each in seconds)}
+    others = sorted(named - set(PHASES))
+    phases = [*(name for name in PHASES if name in named), *others]
     ends = np.zeros(len(arms))
     places = np.arange(len(arms))
-    for index, phase in enumerate(phases):
+    inks = dict(zip((*PHASES, *others), itertools.cycle(_BARS), strict=False))
+    for phase in phases:
         widths = np.array([each.get(phase, 0.0) for each in seconds])
-        colour = _BARS[index % len(_BARS)]
-        axes.barh(places, widths, left=ends, height=0.62, label=phase, color=colour, edgecolor="white", linewidth=0.6)
+        axes.barh(
+            places, widths, left=ends, height=0.62, label=phase, color=inks[phase], edgecolor="white", linewidth=0.6
+        )
         ends += widths
     for place, end in zip(places, ends, strict=True):
         axes.annotate(f"{end:.3g} s", (end, place), xytext=(4, 0), textcoords="offset points", va="center")

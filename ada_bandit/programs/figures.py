@@ -12,15 +12,17 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
 
-__all__ = ["GREY", "draw_figures", "label_points", "legend", "line_style"]
+__all__ = ["DASHES", "GREY", "draw_figures", "equal_cost", "label_points", "legend", "line_style"]
 
 GREY = "#767676"
 """Colour of references."""
 
 # After Okabe and Ito and Paul Tol, for eyes that confuse colours; dark enough for thin lines on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#56B4E9", "#E69F00", "#000000")
-_DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
+DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.2, 1.2)), (0, (8, 2, 3, 2)), (0, (3, 3)))
+"""Dashes that tell lines of one colour apart, the plain line first."""
 _SETTINGS: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#444444",
@@ -76,9 +78,9 @@ def draw_figures(drawings: Mapping[str, Callable[[Figure], None]], folder: Path)
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Return colour and dashes of the line of that number, the same in every figure; 28 of them differ."""
+    """Return colour and dashes of the line of that number, the same in every figure; 42 of them differ."""
     turn, place = divmod(index, len(_COLOURS))
-    return {"color": _COLOURS[place], "linestyle": _DASHES[turn % len(_DASHES)]}
+    return {"color": _COLOURS[place], "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def legend(figure: Figure, axes: Axes) -> None:
@@ -102,26 +104,50 @@ def _legend_width(labels: Sequence[str], columns: int) -> float:
     return sum(0.073 * max(map(len, part)) + 0.6 for part in parts)
 
 
+def equal_cost(
+    axes: Axes, points: Sequence[tuple[float, float]], curve: tuple[ArrayLike, ArrayLike], near: float = 0.01
+) -> None:
+    """Set a dot on the curve of GRPO beneath or above each point off it, and join the two.
+
+    Parameters
+    ----------
+    axes
+        Where.
+    points
+        Cost and value of each policy.
+    curve
+        Costs, ascending, and values of GRPO; a cost between two of them is a mix of both group sizes.
+    near
+        Share of the value within which a point is taken to lie on the curve.
+    """
+    costs, values = (np.asarray(each, dtype=np.float64) for each in curve)
+    label = "GRPO at equal cost"
+    for x, y in points:
+        there = float(np.interp(x, costs, values)) if costs.size and costs[0] <= x <= costs[-1] else math.nan
+        if not abs(y - there) > near * abs(there):
+            continue
+        axes.plot([x, x], [there, y], color=GREY, linewidth=0.9, zorder=1, label="_equal_cost")
+        axes.plot([x], [there], color=GREY, marker="D", markersize=5, linestyle="none", zorder=2, label=label)
+        label = "_equal_cost"
+
+
 def label_points(
     figure: Figure,
     axes: Axes,
-    points: Sequence[tuple[float, float, str]],
+    points: Sequence[tuple[float, float, str, str]],
     *,
-    colour: str | None = None,
     size: float = 9.5,
 ) -> None:
     """Write each point's label off a rising curve, further away where labels would meet.
 
-    That is above to the left; or below to the right where there is no room.
+    That is above to the left; or below to the right where there is no room. Points that coincide have one label.
 
     Parameters
     ----------
     figure, axes
         Where; everything else is drawn already.
     points
-        x, y and label of each.
-    colour
-        Colour of all labels; those of `line_style`, in order, unless given.
+        x, y, label and colour of each.
     size
         Size of the letters, in points.
     """
@@ -134,11 +160,15 @@ def label_points(
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     edge = axes.get_window_extent(renderer).x0 + 4
     scale = 72 / figure.dpi
-    rings = [axes.transData.transform(point[:2]) for point in points]
+    together: dict[tuple[int, int], list[tuple[float, float, str, str]]] = {}
+    for point in points:
+        x, y = axes.transData.transform(point[:2])
+        together.setdefault((round(x), round(y)), []).append(point)
+    labels = [(*group[0][:2], ", ".join(point[2] for point in group), group[0][3]) for group in together.values()]
+    rings = [axes.transData.transform(point[:2]) for point in labels]
     taken = [Bbox.from_extents(x - 9, y - 9, x + 9, y + 9) for x, y in rings]
-    for index in sorted(range(len(points)), key=lambda index: points[index][1]):
-        x, y, text = points[index]
-        ink = colour or line_style(index)["color"]
+    for index in sorted(range(len(labels)), key=lambda index: labels[index][1]):
+        x, y, text, ink = labels[index]
         label = axes.annotate(
             text,
             (x, y),

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ada_bandit.programs.figures import draw_figures, label_points, line_style
+from ada_bandit.programs.figures import draw_figures, label_points
+from ada_bandit.programs.looks import policy_looks
 from llm.experiment.agreement import Agreement
 
 if TYPE_CHECKING:
@@ -31,12 +32,13 @@ def _draw(points: Mapping[str, Sequence[Point]], found: Agreement, reference: st
     grid = figure.subplots(1, len(points), squeeze=False, sharey=True)[0]
     values = [value for rows in points.values() for row in rows for value in row[1:3]]
     low, high = min(values) / 1.25, max(values) * 1.25
-    for index, (axes, (task, rows)) in enumerate(zip(grid, points.items(), strict=True)):
-        colour = line_style(index)["color"]
+    for axes, (task, rows) in zip(grid, points.items(), strict=True):
+        looks = policy_looks([name for name, *_ in rows])
         axes.plot([low, high], [low, high], color="#888888", linewidth=0.9, zorder=1)
         axes.axhline(1, color="#bbbbbb", linewidth=0.7, zorder=0)
         axes.axvline(1, color="#bbbbbb", linewidth=0.7, zorder=0)
-        for _, x, y, least, most in rows:
+        for (_, x, y, least, most), look in zip(rows, looks, strict=True):
+            colour = look["color"]
             axes.plot([x, x], [max(least, low), min(most, high)], color=colour, linewidth=1, alpha=0.45, zorder=2)
             axes.plot([x], [y], "o", color=colour, markersize=5, zorder=3)
         axes.set_xscale("log")
@@ -58,9 +60,14 @@ def _draw(points: Mapping[str, Sequence[Point]], found: Agreement, reference: st
         ha="left",
         fontsize=10,
     )
-    for index, (axes, rows) in enumerate(zip(grid, points.values(), strict=True)):
-        named = [(x, y, name) for name, x, y, *_ in rows]
-        label_points(figure, axes, named, colour=line_style(index)["color"], size=7.5)
+    for axes, rows in zip(grid, points.values(), strict=True):
+        looks = policy_looks([name for name, *_ in rows])
+        label_points(
+            figure,
+            axes,
+            [(x, y, name, look["color"]) for (name, x, y, *_), look in zip(rows, looks, strict=True)],
+            size=7.5,
+        )
 
 
 def _fixed(ticks: Sequence[float]) -> object:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit.programs.figures import draw_figures, legend, line_style
+from ada_bandit.programs.figures import draw_figures
+from ada_bandit.programs.looks import name_lines, panels_of, policy_looks
 from llm.experiment.plan import Axis
 from llm.experiment.results import Results, seed_mean, series, value_at
 from llm.histories import Arm
@@ -37,14 +38,21 @@ def write_figures(results: Results, folder: Path) -> list[Path]:
 def _draw(results: Results, figure: Figure) -> None:
     from matplotlib.ticker import EngFormatter
 
-    figure.set_size_inches(9.6, 0.6 + 3.2 * len(results.evaluations))
-    grid = figure.subplots(len(results.evaluations), len(_AXES), squeeze=False, sharex="col", sharey="row")
-    for panels, evaluation in zip(grid, results.evaluations, strict=True):
+    parts = panels_of(len(results.arms))
+    looks = policy_looks(list(results.arms))
+    rows = [(evaluation, part) for evaluation in results.evaluations for part in parts]
+    figure.set_size_inches(11.2, 0.4 + 3.2 * len(rows))
+    grid = figure.subplots(len(rows), len(_AXES), squeeze=False, sharex="col")
+    for panels, (evaluation, part) in zip(grid, rows, strict=True):
         for axes, axis in zip(panels, _AXES, strict=True):
-            for index, arm in enumerate(results.arms):
-                _line(axes, results, arm, evaluation, axis, {"label": arm, **line_style(index)})
+            for index, (arm, look) in enumerate(zip(results.arms, looks, strict=True)):
+                # Arms of other panels stay in sight: one scale for all.
+                grey = {"color": "#DDDDDD", "linewidth": 0.9, "zorder": 0.5}
+                drawn = {"label": arm, **look} if index in part else grey
+                _line(axes, results, arm, evaluation, axis, drawn, band=index in part)
             for point in results.points[axis]:
                 axes.axvline(point, color="#888888", linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
+        panels[1].sharey(panels[0])
         panels[0].set_ylabel("pass rate")
         panels[0].set_title("training prompts" if evaluation == "pool" else evaluation)
     for axes, label in zip(grid[-1], _AXES.values(), strict=True):
@@ -54,10 +62,12 @@ def _draw(results: Results, figure: Figure) -> None:
     grid[0, 1].set_title(
         "bands: ± 1 standard error over seeds; dotted: where arms are compared", loc="right", fontsize=9
     )
-    legend(figure, grid[0, 0])
+    name_lines(figure, grid.flat, size=8.5)
 
 
-def _line(axes: Axes, results: Results, arm: str, evaluation: str, axis: Axis, look: dict[str, Any]) -> None:
+def _line(
+    axes: Axes, results: Results, arm: str, evaluation: str, axis: Axis, look: dict[str, Any], *, band: bool
+) -> None:
     """Draw the mean over seeds as far as every seed got, and its band."""
     runs = list(results.arms[arm].runs.values())
     ends = [series(run, evaluation, axis)[0] for run in runs]
@@ -69,5 +79,5 @@ def _line(axes: Axes, results: Results, arm: str, evaluation: str, axis: Axis, l
     mean = np.array([each.mean for each in means])
     error = np.array([each.standard_error for each in means])
     axes.plot(x, mean, **look)
-    if np.isfinite(error).any():
+    if band and np.isfinite(error).any():
         axes.fill_between(x, mean - error, mean + error, color=look["color"], alpha=0.18, linewidth=0)

@@ -28,8 +28,8 @@ def budget(
         list[str] | None,
         typer.Option(
             metavar="METHOD",
-            help="uniform, neyman, greedy; a preset or TOML file with a shared budget, such as knapsack; bayes or "
-            "best-signal, the best tables of the law; repeatable, all of them by default.",
+            help="uniform, neyman, greedy; a preset or TOML file with a shared budget, such as knapsack; "
+            "best-efficiency or best-signal, the best tables of the law; repeatable, all of them by default.",
             show_default=False,
         ),
     ] = None,

@@ -55,12 +55,12 @@ METHODS = (
     "e3",
     "greedy",
     "mopps",
-    "bayes",
+    "best-efficiency",
     "best-signal",
 )
 """The methods that are compared unless told otherwise."""
 
-_TABLES = {"bayes": "gradient", "best-signal": "signal"}
+_TABLES = {"best-efficiency": "gradient", "best-signal": "signal"}
 _BINS = 10
 """Groups of prompts by pass rate, at the most."""
 
@@ -263,9 +263,9 @@ def read_methods(
     Parameters
     ----------
     texts
-        ``uniform``, ``neyman`` and ``greedy``; a preset or TOML file with a shared budget; ``bayes``
-        and ``best-signal``, the best tables of the law for gradient efficiency and for signal, which
-        meet the total in expectation.
+        ``uniform``, ``neyman`` and ``greedy``; a preset or TOML file with a shared budget;
+        ``best-efficiency`` and ``best-signal``, the best tables of the law for gradient efficiency and for signal,
+        which meet the total in expectation.
     setting, law, scoring
         What the methods are held to.
 
@@ -573,8 +573,8 @@ def _notes(
     notes = [run, bounds, efficiency, own, "standard errors are over steps, for the pool of prompts as it was drawn"]
     if any(method.name in _TABLES for method in methods):
         notes.append(
-            "bayes and best-signal know the law, but remember no prompt; they draw one response at a time and meet the "
-            "total in expectation"
+            "best-efficiency and best-signal know the law, but remember no prompt; they draw one response at a time "
+            "and meet the total in expectation"
         )
     wide = [row.policy for row in rows if row.largest_miss and row.policy not in _TABLES]
     if wide:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit.programs.figures import GREY, draw_figures, line_style
+from ada_bandit.programs.figures import GREY, draw_figures
+from ada_bandit.programs.looks import name_lines, policy_looks
 from sim.clock.study import ClockComparison
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["write_figures"]
 
-_SAMPLING, _UPDATE, _FIXED = "#0072B2", "#E69F00", "#BBBBBB"
+# Parts of a step in greys: colours are for policies.
+_SAMPLING, _UPDATE, _FIXED = "#6B6B6B", "#BDBDBD", "#E6E6E6"
 
 
 def write_figures(comparison: ClockComparison, folder: Path) -> list[Path]:
@@ -26,10 +28,11 @@ def write_figures(comparison: ClockComparison, folder: Path) -> list[Path]:
 
 
 def _draw(comparison: ClockComparison, figure: Figure) -> None:
-    figure.set_size_inches(11.0, 3.4 + 0.25 * len(comparison.rows))
+    figure.set_size_inches(12.4, 3.4 + 0.25 * len(comparison.rows))
     parts, slots = figure.subplots(1, 2, width_ratios=(1.2, 1))
     _parts(comparison, parts)
     _slots(comparison, slots)
+    name_lines(figure, [slots])
 
 
 def _parts(comparison: ClockComparison, axes: Axes) -> None:
@@ -61,15 +64,14 @@ def _parts(comparison: ClockComparison, axes: Axes) -> None:
 
 def _slots(comparison: ClockComparison, axes: Axes) -> None:
     """Draw sampling by slots, with barriers and without."""
-    for index, row in enumerate(comparison.rows):
-        colour = line_style(index)["color"]
-        axes.plot(comparison.slots, row.by_slots[0], color=colour, label=row.policy)
-        axes.plot(comparison.slots, row.by_slots[1], color=colour, linestyle=(0, (4, 1.5)), linewidth=1.4)
-    axes.plot([], [], color=GREY, label="barriers")
-    axes.plot([], [], color=GREY, linestyle=(0, (4, 1.5)), linewidth=1.4, label="streaming")
+    for row, look in zip(comparison.rows, policy_looks([row.policy for row in comparison.rows]), strict=True):
+        axes.plot(comparison.slots, row.by_slots[0], color=look["color"], label=row.policy)
+        axes.plot(comparison.slots, row.by_slots[1], color=look["color"], linestyle=(0, (4, 1.5)), linewidth=1.4)
+    plain = axes.plot([], [], color=GREY, label="_barriers")
+    dashed = axes.plot([], [], color=GREY, linestyle=(0, (4, 1.5)), linewidth=1.4, label="_streaming")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(comparison.slots, [f"{each:,}" for each in comparison.slots])
+    axes.set_xticks(comparison.slots, [f"{each:,}" for each in comparison.slots], fontsize=9)
     axes.minorticks_off()
     low, high = axes.get_ylim()
     ticks = [base * 10**power for power in range(-3, 7) for base in (1, 2, 5)]
@@ -78,4 +80,4 @@ def _slots(comparison: ClockComparison, axes: Axes) -> None:
     axes.set_ylim(low, high)
     axes.set_xlabel("slots")
     axes.set_ylabel("seconds of sampling")
-    axes.legend(loc="upper right", fontsize=8.5)
+    axes.legend([*plain, *dashed], ["barriers", "streaming"], loc="upper right", fontsize=8.5)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit.programs.figures import GREY, draw_figures, legend
+from ada_bandit.programs.figures import GREY, draw_figures
+from ada_bandit.programs.looks import name_lines, policy_looks
 from sim.empirical_bayes.study import NEAR, DriftResult, Track
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["write_figures"]
 
-_LEARNED, _STATED, _FIRST = "#0072B2", "#D55E00", "#009E73"
+# The colour that the method has in every figure, and greys for what it is held against.
+_LEARNED, _STATED, _FIRST = policy_looks(["empirical-bayes"])[0]["color"], "#8C8C8C", "#333333"
 
 
 def write_figures(result: DriftResult, folder: Path) -> list[Path]:
@@ -44,7 +46,7 @@ def _draw(result: DriftResult, figure: Figure) -> None:
         if index + columns >= len(result.tracks):
             axes.set_xlabel(f"steps of {result.setting.prompts} prompts")
             axes.xaxis.set_tick_params(labelbottom=True)
-    legend(figure, grid[0, 0])
+    name_lines(figure, grid[:rows, -1] if len(result.tracks) % columns == 0 else grid.flat[: len(result.tracks)])
 
 
 def _panel(result: DriftResult, track: Track, axes: Axes, low: float) -> None:
@@ -52,14 +54,19 @@ def _panel(result: DriftResult, track: Track, axes: Axes, low: float) -> None:
     half = result.setting.steps // 2
     thin: dict[str, Any] = {"linewidth": 1.4, "zorder": 2}
     axes.axhline(1, color="#444444", linewidth=0.8, zorder=1)
-    axes.axhline(NEAR, color=GREY, linewidth=1, linestyle=":", zorder=1, label=f"{NEAR:.0%} of the optimum")
+    axes.axhline(NEAR, color=GREY, linewidth=1, linestyle=":", zorder=1, label=f"{NEAR:.0%} of the\noptimum")
     axes.fill_between(
         steps, track.shares.min(axis=0), track.shares.max(axis=0), color=_LEARNED, alpha=0.2, linewidth=0, zorder=2,
-        label=f"lowest to highest of {result.setting.runs} runs",
     )  # fmt: skip
-    axes.plot(steps, track.mean, color=_LEARNED, zorder=3, label="empirical Bayes, mean")
+    axes.plot(
+        steps,
+        track.mean,
+        color=_LEARNED,
+        zorder=3,
+        label=f"empirical Bayes:\nmean and range\nof {result.setting.runs} runs",
+    )
     axes.plot(steps, track.not_learning, color=_STATED, linestyle="--", **thin, label="prior never fitted")
-    axes.plot(steps, track.not_following, color=_FIRST, linestyle="-.", **thin, label="first law's optimum kept")
+    axes.plot(steps, track.not_following, color=_FIRST, linestyle="-.", **thin, label="optimum of the\nfirst law, kept")
     last = half + (1 if result.setting.drift == "abrupt" else result.setting.steps // 4)
     axes.axvspan(half, last, color="#f0f0f0", zorder=0)
     axes.annotate(f"drift to\n{result.end.label}", (half, low), xytext=(4, 3), textcoords="offset points",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit._types import FloatArray
-from ada_bandit.programs.figures import GREY, draw_figures, legend
+from ada_bandit._types import BoolArray, FloatArray
+from ada_bandit.programs.figures import GREY, draw_figures, equal_cost, legend
+from ada_bandit.programs.looks import policy_looks
 from sim.frontier.study import FrontierPlot
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["plain_ticks", "write_figures"]
-
-_FIXED, _ADAPTIVE = "#0072B2", "#D55E00"
 
 
 def write_figures(placed: FrontierPlot, folder: Path) -> list[Path]:
@@ -62,28 +61,31 @@ def _draw(placed: FrontierPlot, figure: Figure) -> None:
         marker=".",
         markersize=4,
         zorder=1,
-        label="n responses, group mean",
+        label="GRPO with n responses (group mean)",
     )
     star: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 13, "linestyle": "none", "zorder": 4}
-    axes.plot(placed.optimum.cost, placed.optimum.utility / unit, **star, label="Bayes policy: the most efficient")
+    axes.plot(
+        placed.optimum.cost, placed.optimum.utility / unit, **star, label="optimum: the most efficient for this law"
+    )
     adaptive = np.array([len(policy.budget.sizes) > 1 for policy in placed.policies])
     y = np.maximum(y, low)
-    for mask, colour, name in (
-        (~adaptive, _FIXED, "the same number for every prompt"),
-        (adaptive, _ADAPTIVE, "adaptive"),
-    ):
+    equal_cost(axes, np.column_stack([x, y])[adaptive].tolist(), (placed.plain[:, 0], placed.plain[:, 1] / unit))
+    looks = policy_looks([point.policy for point in placed.points])
+    for mask, marker, name in ((~adaptive, "s", "the same number for every prompt"), (adaptive, "o", "adaptive")):
+        ring: dict[str, Any] = {"marker": marker, "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.8}
+        style: dict[str, Any] = {"linestyle": "none", "zorder": 3, "clip_on": False, **ring}
         if mask.any():
-            ring: dict[str, Any] = {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.8}
-            axes.plot(x[mask], y[mask], color=colour, linestyle="none", zorder=3, clip_on=False, **ring, label=name)
+            axes.plot([], [], color=GREY, label=name, **style | {"clip_on": True})
+        for index in np.nonzero(mask)[0].tolist():
+            axes.plot(x[index], y[index], color=looks[index]["color"], **style)
     priced = placed.scoring.model.update_cost > 0
     axes.set_xlabel("cost per prompt in responses, updates included" if priced else "responses per prompt")
     worth = "GRPO with n = 4: 1" if placed.grpo.utility > 0 else "W^2 / V"
-    axes.set_ylabel(f"utility of an update at the best step size ({worth})")
+    axes.set_ylabel(f"utility of an update ({worth})")
     axes.set_title(f"{placed.source.label}; {placed.scoring.label}", color="#333333")
     legend(figure, axes)
-    _label(
-        figure, axes, np.column_stack([x, y]), [point.policy for point in placed.points], np.column_stack([costs, edge])
-    )
+    names = [point.policy for point in placed.points]
+    _label(figure, axes, np.column_stack([x, y]), names, adaptive, np.column_stack([costs, edge]))
 
 
 def plain_ticks(axis: Any) -> None:
@@ -96,8 +98,12 @@ def plain_ticks(axis: Any) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _label(figure: Figure, axes: Axes, points: FloatArray, names: Sequence[str], edge: FloatArray) -> None:
-    """Name the points, those that coincide together, where labels meet neither each other, a point nor the frontier.
+def _label(
+    figure: Figure, axes: Axes, points: FloatArray, names: Sequence[str], adaptive: BoolArray, edge: FloatArray
+) -> None:
+    """Name the points where labels meet neither each other, a point nor the frontier.
+
+    Points that coincide have one label, and fixed policies of one cost, from the highest to the lowest.
 
     Parameters
     ----------
@@ -107,6 +113,8 @@ def _label(figure: Figure, axes: Axes, points: FloatArray, names: Sequence[str],
         ``[point, 2]`` in data coordinates.
     names
         ``[point]`` labels.
+    adaptive
+        ``[point]`` whether the number of responses depends on the prompt.
     edge
         ``[point, 2]`` the frontier in data coordinates, densely.
     """
@@ -122,7 +130,7 @@ def _label(figure: Figure, axes: Axes, points: FloatArray, names: Sequence[str],
     frame = axes.get_window_extent(renderer)
     groups: list[list[int]] = []
     for index in np.argsort(-points[:, 1], kind="stable").tolist():
-        near = [group for group in groups if np.hypot(*(spots[group[0]] - spots[index])) < 9 * scale]
+        near = [group for group in groups if _together(spots, adaptive, group[0], index, 9 * scale)]
         if near:
             near[0].append(index)
         else:
@@ -163,6 +171,16 @@ def _label(figure: Figure, axes: Axes, points: FloatArray, names: Sequence[str],
         taken.append(np.array([best - half, best + half]))
         text.set_position(tuple((best - half - spots[group[0]]) / scale))
         nearest = np.clip(centre, best - half, best + half)
-        if np.hypot(*(nearest - centre)) > 12 * scale:
+        others = np.delete(spots, group, axis=0)
+        apart = np.hypot(*(others - np.clip(others, best - half, best + half)).T)
+        # A name that stands as near to another point is led to its own.
+        if np.hypot(*(nearest - centre)) > 12 * scale or (apart < 15 * scale).any():
             ends = axes.transData.inverted().transform(np.array([nearest, centre]))
             axes.plot(ends[:, 0], ends[:, 1], color=GREY, linewidth=0.7, zorder=2)
+
+
+def _together(spots: FloatArray, adaptive: BoolArray, one: int, other: int, near: float) -> bool:
+    """Return whether two points share a label: both fixed and of one cost, or hardly apart."""
+    if not adaptive[one] and not adaptive[other]:
+        return bool(abs(spots[one, 0] - spots[other, 0]) < 1)
+    return bool(adaptive[one] == adaptive[other] and np.hypot(*(spots[one] - spots[other])) < near)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from ada_bandit.programs.figures import draw_figures, line_style
+from ada_bandit.programs.figures import draw_figures
+from ada_bandit.programs.looks import name_lines, policy_looks
 from sim.learn.study import Axis, Sweep
 
 if TYPE_CHECKING:
@@ -39,12 +40,14 @@ def write_figures(sweep: Sweep, folder: Path) -> list[Path]:
 
 
 def style_of(sweep: Sweep, policy: str) -> dict[str, Any]:
-    """Return the colour and dashes of a policy: a matched GRPO has the colour of what it is matched to, dotted."""
-    names = [one.label for one in sweep.plan.policies]
-    if policy in names:
-        return line_style(names.index(policy))
-    matched = [index for index, name in enumerate(names) if policy.endswith(f" to {name}")]
-    return {"color": line_style(matched[0] if matched else len(names))["color"], "linestyle": (0, (1, 1.1))}
+    """Return the colour and dashes of a policy, the same in all figures of the sweep."""
+    return policy_looks(sweep.policies)[sweep.policies.index(policy)]
+
+
+def _short(sweep: Sweep, task: str, policy: str) -> str:
+    """Return what names a line: of a matched GRPO its size, which the legend explains."""
+    size = sweep.matched[task].get(policy)
+    return policy if size is None else f"grpo, n = {size}"
 
 
 def _line(axes: Axes, x: FloatArray, curve: tuple[FloatArray, FloatArray], **style: Any) -> None:
@@ -57,40 +60,46 @@ def _line(axes: Axes, x: FloatArray, curve: tuple[FloatArray, FloatArray], **sty
 
 
 def _draw(sweep: Sweep, task: str, figure: Figure) -> None:
-    figure.set_size_inches(14.5, 7.0)
-    grid = figure.subplots(2, 4)
+    figure.set_size_inches(14.5, 10.0)
+    grid = figure.subplots(3, 3)
     for axes, axis in zip((grid[0, 0], grid[0, 1], grid[0, 2]), ("steps", "responses", "tokens"), strict=True):
         _reward(sweep, task, axis, axes)  # type: ignore[arg-type]
     grid[0, 1].set_ylabel("")
     grid[0, 2].set_ylabel("")
     panels: Sequence[tuple[Axes, str, str, bool]] = (
-        (grid[0, 3], "train_pass_rate", "pass rate, training prompts", False),
-        (grid[1, 0], "held_out_entropy", "entropy of the answer, held out", True),
-        (grid[1, 1], "signal", "signal: share of prompts whose\ngroup holds both classes", True),
-        (grid[1, 2], "responses", "responses a prompt", True),
+        (grid[1, 0], "train_pass_rate", "pass rate, training prompts", False),
+        (grid[1, 1], "held_out_entropy", "entropy of the answer, held out", True),
+        (grid[1, 2], "signal", "signal: share of prompts whose\ngroup holds both classes", True),
+        (grid[2, 0], "responses", "responses a prompt", True),
     )
     for axes, name, label, from_zero in panels:
         for policy in sweep.policies:
             mean, error = sweep.curve(task, policy, name)
             scale = sweep.runs[task, policy][0].batch if name == "responses" else 1
             steps = sweep.runs[task, policy][0].spent("steps")
-            _line(axes, steps, (mean / scale, error / scale), **style_of(sweep, policy))
+            _line(
+                axes, steps, (mean / scale, error / scale), label=_short(sweep, task, policy), **style_of(sweep, policy)
+            )
         axes.set_ylabel(label)
         axes.set_xlabel(_AXIS_LABELS["steps"])
         axes.set_xlim(0, None)
         if from_zero:
             axes.set_ylim(0, None)
-    _unresolved(sweep, task, grid[1, 3])
+    _unresolved(sweep, task, grid[2, 1], "positives")
+    _unresolved(sweep, task, grid[2, 2], "negatives")
     figure.suptitle(
         f"prompts: {task}; {sweep.plan.seeds} seeds, bands of one standard error", x=0.01, ha="left", fontsize=10.5,
         color="#333333",
     )  # fmt: skip
     handles, labels = grid[0, 0].get_legend_handles_labels()
     sizes = sweep.matched[task]
-    labels = [f"{label} (n = {sizes[label]})" if label in sizes else label for label in labels]
+    labels = [
+        f"{label}: {policy}" if policy in sizes else label for label, policy in zip(labels, sweep.policies, strict=True)
+    ]
     columns = min(len(labels), 4)
-    figure.set_figheight(7.0 + 0.22 * -(-len(labels) // columns))
+    figure.set_figheight(10.0 + 0.22 * -(-len(labels) // columns))
     figure.legend(handles, labels, loc="outside lower left", ncols=columns, fontsize=9.5, handlelength=2.4)
+    name_lines(figure, grid[:, -1], size=8)
 
 
 def _reward(sweep: Sweep, task: str, axis: Axis, axes: Axes) -> None:
@@ -99,7 +108,7 @@ def _reward(sweep: Sweep, task: str, axis: Axis, axes: Axes) -> None:
     start = 0 if axis == "steps" else 1
     for policy in sweep.policies:
         spent, mean, error = (values[start:] for values in sweep.by_budget(task, policy, axis))
-        _line(axes, spent, (mean, error), label=policy, **style_of(sweep, policy))
+        _line(axes, spent, (mean, error), label=_short(sweep, task, policy), **style_of(sweep, policy))
     axes.set_xlabel(_AXIS_LABELS[axis])
     axes.set_ylabel("pass rate, held-out prompts")
     if axis == "steps":
@@ -118,18 +127,19 @@ def _plain_powers(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _unresolved(sweep: Sweep, task: str, axes: Axes) -> None:
-    """Draw for want of what prompts stay unresolved; GRPO, which has no rule, lacks a class of its group."""
+def _unresolved(sweep: Sweep, task: str, axes: Axes, lacking: Literal["positives", "negatives"]) -> None:
+    """Draw how many prompts stay unresolved for want of a class; GRPO, which has no rule, lacks it in its group."""
     for policy in sweep.policies:
-        steps, style = sweep.runs[task, policy][0].spent("steps"), style_of(sweep, policy)
-        if policy in sweep.matched[task]:
-            continue
-        for name, dashes in (("short_of_positives", "-"), ("short_of_negatives", (0, (1.5, 1.2)))):
-            _line(axes, steps, sweep.curve(task, policy, name), **(style | {"linestyle": dashes}))
-    for label, dashes in (("short of positives", "-"), ("short of negatives", (0, (1.5, 1.2)))):
-        axes.plot([], [], color="#555555", linestyle=dashes, linewidth=1.6, label=label)
-    axes.legend(fontsize=9, handlelength=2.2)
-    axes.set_ylabel("share of prompts left unresolved")
+        if policy not in sweep.matched[task]:
+            steps = sweep.runs[task, policy][0].spent("steps")
+            _line(
+                axes,
+                steps,
+                sweep.curve(task, policy, f"short_of_{lacking}"),
+                label=_short(sweep, task, policy),
+                **style_of(sweep, policy),
+            )
+    axes.set_ylabel(f"share of prompts left unresolved,\nshort of {lacking}")
     axes.set_xlabel(_AXIS_LABELS["steps"])
     axes.set_xlim(0, None)
     axes.set_ylim(0, None)

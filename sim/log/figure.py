@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ada_bandit.programs.figures import draw_figures, line_style
+from ada_bandit.programs.looks import name_lines
 from sim.log.study import LogReport
 from sim.stopped.pools import Interval
 
@@ -39,13 +40,13 @@ def _draw(report: LogReport, figure: Figure) -> None:
     signal.set_title("share of groups with both classes", color="#333333")
     for axes in rest:
         at = [each.step for each in report.steps]
-        _points(axes, at, [each.pass_rate for each in report.steps], 0, label="mean pass rate")
-        _points(axes, at, [each.signal for each in report.steps], 1, label=f"signal at n = {n[0]}")
+        _points(axes, at, [each.pass_rate for each in report.steps], 0, label="mean\npass rate")
+        _points(axes, at, [each.signal for each in report.steps], 1, label=f"signal,\nn = {n[0]}")
         axes.set_ylim(0, 1)
         axes.set_xlabel("training step")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend(loc="best", fontsize=9)
         axes.set_title("by step, with 95 % intervals", color="#333333")
+    name_lines(figure, rest)
 
 
 def _law(report: LogReport, axes: Axes) -> None:
@@ -63,8 +64,9 @@ def _law(report: LogReport, axes: Axes) -> None:
     axes.set_title("law of pass rates", color="#333333")
 
 
-def _points(axes: Axes, at: Sequence[float], found: Sequence[Interval], index: int, **more: Any) -> None:
+def _points(axes: Axes, at: Sequence[float], found: Sequence[Interval], index: int, label: str = "_") -> None:
     value = np.array([each.value for each in found])
     errors = np.stack([value - [each.low for each in found], [each.high for each in found] - value])
     style: dict[str, Any] = {"color": line_style(index)["color"], "marker": "o", "markersize": 4, "linewidth": 1.2}
-    axes.errorbar(at, value, yerr=np.maximum(errors, 0), capsize=2, **style, **more)
+    line, *_ = axes.errorbar(at, value, yerr=np.maximum(errors, 0), capsize=2, **style)
+    line.set_label(label)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ada_bandit._types import FloatArray, IntArray
-from ada_bandit.programs.figures import GREY, draw_figures, legend, line_style
+from ada_bandit.programs.figures import GREY, draw_figures, equal_cost, label_points, legend
+from ada_bandit.programs.looks import policy_looks
 from sim.logs import Order
 from sim.replay.study import Replay, plain_signal
 
@@ -34,7 +35,22 @@ def _draw(result: Replay, figure: Figure) -> None:
     signal_axes, responses_axes = figure.subplots(1, 2, width_ratios=(1, 1.15))
     _signal(result, signal_axes)
     _responses(result, responses_axes)
-    legend(figure, responses_axes)
+    legend(figure, signal_axes)
+    middles = [
+        ((row.responses.low + row.responses.high) / 2, (row.signal.low + row.signal.high) / 2) for row in result.rows
+    ]
+    label_points(
+        figure,
+        signal_axes,
+        [
+            (*middle, row.policy, look["color"])
+            for middle, row, look in zip(middles, result.rows, _looks(result), strict=True)
+        ],
+    )
+
+
+def _looks(result: Replay) -> list[dict[str, Any]]:
+    return policy_looks([row.policy for row in result.rows])
 
 
 def _signal(result: Replay, axes: Axes) -> None:
@@ -46,13 +62,25 @@ def _signal(result: Replay, axes: Axes) -> None:
     curve = [plain_signal(correct, total, n, replace=result.order is Order.bootstrap) for n in range(1, int(right) + 1)]
     # Where a log is shorter than n, nothing is known of n responses of all prompts.
     known = [values.mean() for values in curve if not np.isnan(values).any()]
-    axes.plot(np.arange(1, len(known) + 1), known, color=GREY, linewidth=1.2, zorder=1)
+    axes.plot(np.arange(1, len(known) + 1), known, color=GREY, linewidth=1.2, zorder=1,
+              label="GRPO with n responses, mean over all orders of the log")  # fmt: skip
     top = max([0.0, *known])
-    for index, row in enumerate(result.rows):
-        x, y = row.responses, row.signal
-        middle = (x.low + x.high) / 2, (y.low + y.high) / 2
-        colour = line_style(index)["color"]
+    points = [
+        ((row.responses.low + row.responses.high) / 2, (row.signal.low + row.signal.high) / 2) for row in result.rows
+    ]
+    equal_cost(axes, points, (np.arange(1, len(known) + 1), known), near=0.02)
+    axes.errorbar([], [], xerr=[], yerr=[], color=GREY, fmt="o", markersize=8, markerfacecolor="none",
+                  label="replayed ± 2 standard errors over prompts")  # fmt: skip
+    for row, look, middle, (low, high) in zip(result.rows, _looks(result), points, result.responses, strict=True):
+        x, y, colour = row.responses, row.signal, look["color"]
         if x.known and y.known:
+            count = max(len(low), 1)
+            errors = {
+                "xerr": 2 * float((low + high).std()) / 2 / count**0.5,
+                "yerr": 2 * (y.low * (1 - y.low) / count) ** 0.5,
+            }
+            axes.errorbar(*middle, **errors, color=colour, elinewidth=1.2, zorder=2)
+            top = max(top, middle[1] + errors["yerr"])
             axes.plot(*middle, color=colour, marker="o", markersize=8, markerfacecolor="none", markeredgewidth=2,
                       zorder=3, clip_on=False)  # fmt: skip
         else:
@@ -76,16 +104,14 @@ def _responses(result: Replay, axes: Axes) -> None:
     labels, members = _grouped(result.rates)
     at = np.arange(len(labels))
     step = 0.7 / len(result.rows)
-    for index, (row, (low, high)) in enumerate(zip(result.rows, result.responses, strict=True)):
-        colour = line_style(index)["color"]
+    for index, (look, (low, high)) in enumerate(zip(_looks(result), result.responses, strict=True)):
+        colour = look["color"]
         ends = np.array([[low[chosen].mean(), high[chosen].mean()] for chosen in members]).reshape(-1, 2)
         x = at + (index - (len(result.rows) - 1) / 2) * step
         known = ends[:, 1] - ends[:, 0] < 1e-9
         axes.vlines(x[~known], ends[~known, 0], ends[~known, 1], color=colour, linewidth=5, alpha=0.35, zorder=2)
         axes.plot(x[known], ends[known, 0], color=colour, linestyle="none", marker="o", markersize=5,
                   markerfacecolor="white", markeredgewidth=1.6, zorder=3)  # fmt: skip
-        axes.plot([], [], color=colour, linestyle="none", marker="s", markersize=7, label=row.policy)
-    axes.plot([], [], color=GREY, linewidth=1.2, label="n plain responses")
     axes.set_xticks(at, labels, fontsize=8)
     axes.set_ylim(0, None)
     axes.grid(axis="x", visible=False)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import GREY, draw_figures, line_style
+from ada_bandit.programs.looks import name_lines
 from sim.theory.study import Number, Theory
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def write_figures(result: Theory, folder: Path) -> list[Path]:
 def _draw(result: Theory, figure: Figure) -> None:
     panels = {
         "adaptivity": (_gains, _worst, _shares), "price": (_price,),
-        "draws": (_draws,), "tokens": (_tokens,), "silent": (_silent,),
+        "draws": (_draws,), "tokens": (_tokens,), "silent": (_silent, _wasted),
     }  # fmt: skip
     draws = [draw for part in result.parts for draw in panels[part]]
     columns = min(len(draws), 4)
@@ -39,6 +40,7 @@ def _draw(result: Theory, figure: Figure) -> None:
         draw(result, axes)
     for axes in places[len(draws) :]:
         axes.set_visible(False)
+    name_lines(figure, [axes for axes, draw in zip(places, draws, strict=False) if draw is not _worst], size=8)
 
 
 def _line(axes: Axes, numbers: list[Number], index: int, label: str, *, by_size: bool = True) -> None:
@@ -47,8 +49,8 @@ def _line(axes: Axes, numbers: list[Number], index: int, label: str, *, by_size:
 
 
 def _gains(result: Theory, axes: Axes) -> None:
-    short = ("signal in positives alone,\nrare p near 1", "noise 1, worst law of two rates", "noise 1, Beta(0.5, 1)",
-             "noise 10, Beta(0.5, 1)")  # fmt: skip
+    short = ("signal in positives\nalone, rare p near 1", "noise 1, worst law\nof two rates", "noise 1,\nBeta(0.5, 1)",
+             "noise 10,\nBeta(0.5, 1)")  # fmt: skip
     for index, (case, label) in enumerate(zip(result.cases("adaptivity")[:4], short, strict=True)):
         _line(axes, result.of("adaptivity", case), index, label)
     sizes = sorted({number.size for number in result.numbers if number.part == "adaptivity"})
@@ -57,7 +59,6 @@ def _gains(result: Theory, axes: Axes) -> None:
     axes.set_yscale("log", base=2)
     axes.set_yticks(ticks := [1, 2, 4, 8, 16, 32], [str(tick) for tick in ticks])
     axes.set_title("(a) Best adaptive over best fixed number")
-    axes.legend(fontsize=8)
 
 
 def _worst(result: Theory, axes: Axes) -> None:
@@ -80,14 +81,13 @@ def _worst(result: Theory, axes: Axes) -> None:
 
 def _shares(result: Theory, axes: Axes) -> None:
     numbers = result.of("adaptivity", result.cases("adaptivity")[4])
-    _line(axes, numbers, 0, "p = 0.9 in this share, p = 0 in all others", by_size=False)
+    _line(axes, numbers, 0, "p = 0.9 in\nthis share,\n0 in others", by_size=False)
     axes.set_xscale("log")
     axes.set_ylim(0, 8.3)
-    axes.axhline(8, color=GREY, linewidth=4, alpha=0.35, label="K, the supremum")
+    axes.axhline(8, color=GREY, linewidth=4, alpha=0.35, label="K, the\nsupremum")
     _powers(axes, "x", range(-4, 0))
     axes.set_xlabel("share of prompts that are not hopeless")
     axes.set_title("Gain by the share with hope (noise 1, K = 8)")
-    axes.legend(fontsize=8, loc="lower left")
 
 
 def _price(result: Theory, axes: Axes) -> None:
@@ -97,7 +97,7 @@ def _price(result: Theory, axes: Axes) -> None:
     balance = [each for each in result.of("price", "reinforce-ada-balance") if each.value is not None]
     style: dict[str, Any] = {"color": "black", "linewidth": 1, "linestyle": ":", "marker": "x"}
     places, values = _values(each.at for each in balance), _values(each.value for each in balance)
-    axes.plot(places, values, label="balance, K = 32", **style)
+    axes.plot(places, values, label="balance,\nK = 32", **style)
     axes.set_xscale("log")
     axes.set_yscale("log")
     _powers(axes, "x", range(-2, 1))
@@ -105,7 +105,6 @@ def _price(result: Theory, axes: Axes) -> None:
     axes.invert_xaxis()
     axes.set_xlabel("largest miss of 1 / p on [0.05, 0.95]")
     axes.set_title("(b) Price of log p: second moment a kept response")
-    axes.legend(fontsize=8)
 
 
 def _draws(result: Theory, axes: Axes) -> None:
@@ -118,7 +117,6 @@ def _draws(result: Theory, axes: Axes) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 100:g}")
     axes.set_xlabel("K over the least K for the tolerance")
     axes.set_title("(b) The same, by how many draws beyond the least")
-    axes.legend(fontsize=8)
 
 
 def _tokens(result: Theory, axes: Axes) -> None:
@@ -132,25 +130,28 @@ def _tokens(result: Theory, axes: Axes) -> None:
     axes.axhline(0, color=GREY, linewidth=1)
     _log_axes(axes, sizes, "prompts of a step")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:+.0%}")
-    axes.set_title("(c) Token mean: w(p) at p = 0.95 (above), 0.05")
-    axes.legend(fontsize=8)
+    axes.set_title("(c) Token mean: error of w(0.95) above, of w(0.05) below")
 
 
 def _silent(result: Theory, axes: Axes) -> None:
-    wasted = result.of("silent", "responses wasted")
     factor = result.of("silent", "factor of every w(p)")
     for index, signal in enumerate(sorted({float(number.at or 0) for number in factor})):
         _line(axes, [each for each in factor if each.at == signal], index, f"signal in {signal:.0%}")
-        points = [each for each in wasted if each.at == signal]
-        style = line_style(index) | {"linestyle": ":", "linewidth": 1.3}
-        axes.plot([each.size for each in points], _values(each.value for each in points), **style)
     sizes = sorted({number.size for number in factor})
     _log_axes(axes, sizes, "prompts of a step")
     axes.set_yscale("log")
     axes.set_yticks(ticks := [1, 1.2, 1.5, 2, 4, 10], [f"{tick:g}" for tick in ticks])
     axes.set_yticks([], minor=True)
-    axes.set_title("(d) Silent groups left out: factor of w(p);\ndotted: times the responses needed")
-    axes.legend(fontsize=8)
+    axes.set_title("(d) Silent groups left out: factor of w(p)")
+
+
+def _wasted(result: Theory, axes: Axes) -> None:
+    wasted = result.of("silent", "responses wasted")
+    for index, signal in enumerate(sorted({float(number.at or 0) for number in wasted})):
+        _line(axes, [each for each in wasted if each.at == signal], index, f"signal in {signal:.0%}")
+    _log_axes(axes, sorted({number.size for number in wasted}), "prompts of a step")
+    axes.set_ylim(1, None)
+    axes.set_title("(d) The same: times the responses needed")
 
 
 def _values(numbers: Iterable[float | None]) -> FloatArray:

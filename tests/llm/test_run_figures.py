@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ada_bandit.programs.figures import line_style
 from llm.cli import app
 from llm.histories import Arm, read_run, to_arms
 from llm.run_figures import FIGURES, draw_runs
@@ -28,11 +28,6 @@ def full_rows(scale: float) -> list[dict[str, Any]]:
         }
         rows.append(step_row(step, 0.1 + scale * step, **more))
     return rows
-
-
-def test_every_arm_looks_different() -> None:
-    looks = [tuple(line_style(index).values()) for index in range(28)]
-    assert len(set(looks)) == 28
 
 
 def _drawn(arms: list[Arm], folder: Path, monkeypatch: pytest.MonkeyPatch, smooth: int = 1) -> dict[str, Any]:
@@ -81,7 +76,8 @@ def test_the_figures_show_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(held_out.collections) == 2
     last = held_out.collections[1].get_paths()[0].vertices
     np.testing.assert_allclose(sorted({y for x, y in last.tolist() if x == 5}), [0.39, 0.41], rtol=1e-12)
-    assert [text.get_text() for text in figures["reward"].legends[0].texts] == ["a", "b$x$"]
+    for axes in figures["reward"].axes:
+        assert [text.get_text() for text in axes.texts] == ["a", "b$x$"]
     assert held_out.get_title(loc="left") == "evaluation: hard"
 
     (entropy,) = figures["entropy"].axes
@@ -101,24 +97,40 @@ def test_the_figures_show_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_nothing_overlaps_the_panels_or_leaves_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"reinforce-ada-balance with a rather long name {index}" for index in range(9)]
+    drawn = {"reward": 36, "entropy": 9, "responses": 18}
     arms = to_arms([read_run(write_run(tmp_path / name, full_rows(0.01 * i))) for i, name in enumerate(names)])
     for name, figure in _drawn(arms, tmp_path, monkeypatch).items():
         # Fonts have other widths in each kind of file: lay the figure out for what it is measured with.
         figure.canvas.draw()
         renderer = figure.canvas.get_renderer()
-        box = figure.legends[0].get_window_extent(renderer)
-        assert box.x0 >= 0, name
-        assert box.x1 <= figure.bbox.x1, name
-        assert box.y1 <= figure.bbox.y1, name
+        boxes = [each.get_window_extent(renderer) for each in figure.legends]
+        assert len(boxes) == (name == "time")
         for axes in figure.axes:
-            assert axes.get_tightbbox(renderer).y1 <= box.y0, name
             assert axes.get_window_extent(renderer).height > 60, name
+            assert axes.get_window_extent(renderer).width > 120, name
+            assert all(axes.get_tightbbox(renderer).y1 <= box.y0 for box in boxes), name
+            # At most six of the nine lines to a panel, each with its name.
+            lines = [line for line in axes.lines if not line.get_label().startswith("_")]
+            if name in drawn:
+                assert 0 < len(lines) == len(axes.texts) <= 6
+        texts = [text for axes in figure.axes for text in axes.texts if name in drawn]
+        assert len(texts) == drawn.get(name, 0)
+        named = [text.get_window_extent(renderer) for text in texts]
+        for one, other in itertools.combinations([*boxes, *named], 2):
+            assert not one.overlaps(other), name
+        for box in [*boxes, *named]:
+            assert box.x0 >= 0, name
+            assert box.x1 <= figure.bbox.x1, name
+            assert box.y1 <= figure.bbox.y1, name
 
 
 def test_what_no_run_has_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arms = to_arms([read_run(write_run(tmp_path / "a", [step_row(0, 0.5), step_row(1, None)]))])
     figures = _drawn(arms, tmp_path, monkeypatch)
-    said = {name: [text.get_text() for axes in figure.axes for text in axes.texts] for name, figure in figures.items()}
+    said = {
+        name: [text.get_text() for axes in figure.axes for text in axes.texts if text.get_text() != "a"]
+        for name, figure in figures.items()
+    }
     empty = "no run has it"
     assert said == {"reward": [], "entropy": [empty], "responses": [empty, empty], "time": ["0 s", empty]}
 

@@ -13,9 +13,9 @@ from ada_bandit.programs.figures import draw_figures, label_points, legend, line
 pytest.importorskip("matplotlib")
 
 
-def test_28_lines_differ_in_colour_or_dashes() -> None:
-    assert len({tuple(line_style(index).values()) for index in range(28)}) == 28
-    assert line_style(28) == line_style(0)
+def test_42_lines_differ_in_colour_or_dashes() -> None:
+    assert len({tuple(line_style(index).values()) for index in range(42)}) == 42
+    assert line_style(42) == line_style(0)
 
 
 @pytest.mark.slow
@@ -67,7 +67,8 @@ def test_labels_of_points_keep_apart(tmp_path: Path) -> None:
         figure.set_size_inches(7.2, 4.4)
         axes = figure.subplots()
         axes.set(xlim=(0, 10), ylim=(0, 1))
-        label_points(figure, axes, [(5, 0.5, "first"), (5.01, 0.5, "second"), (5.02, 0.501, "third"), (0.1, 0.2, "x")])
+        near = [(5, 0.5, "first"), (5.05, 0.505, "second"), (5.1, 0.51, "third"), (0.1, 0.2, "x")]
+        label_points(figure, axes, [(x, y, name, "black") for x, y, name in near])
         kept.append(figure)
 
     draw_figures({"figure": draw}, tmp_path)

@@ -106,7 +106,7 @@ def test_the_best_tables_meet_the_total_and_their_utility_in_expectation() -> No
     law = Grid([0.05, 0.3, 0.9])
     setting = BudgetSetting(total=2048, prompts=256, pool=768, steps=60, warm_up=0)
     model = ScoreModel(noise_ratio=10.0)
-    bayes, signal = compare_budgets(["bayes", "best-signal"], source(law), setting, Scoring(model)).rows
+    bayes, signal = compare_budgets(["best-efficiency", "best-signal"], source(law), setting, Scoring(model)).rows
     pool = Grid(draw_pass_rates(law, 768, seed=0))
     blend = policy_for_budget(law, 8.0, model)
     parts = [gradient_efficiency(policy, pool, model) for policy in (blend.low, blend.high)]
@@ -187,7 +187,7 @@ def test_a_law_without_signal_has_no_efficiency_and_no_nan(rate: float, tmp_path
 
 
 def test_every_method_has_its_own_advantages_beside_equal_ones() -> None:
-    law, methods = Beta(0.3, 1), ["uniform", "reinforce-ada-est", "gvm", "knapsack", "bayes", "best-signal"]
+    law, methods = Beta(0.3, 1), ["uniform", "reinforce-ada-est", "gvm", "knapsack", "best-efficiency", "best-signal"]
     read, _ = read_methods(methods, replace(SMALL, total=256), law, Scoring(ScoreModel(objective="pass@4")))
     even, est, gvm, knapsack, bayes, signal = read
     assert {policy.advantage for method in read for policy in method.equal} == {LeaveOneOut()}
