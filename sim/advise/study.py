@@ -278,7 +278,7 @@ def _computed(best: Best, n: int) -> Iterator[Candidate]:
     plain_label = f"{sizes[0]} responses, the best advantages (the best rounds never go on)"
     yield Candidate("best-rounds", label if goes_on else plain_label, best.rounds, adaptive=bool(goes_on))
     most = best.one_by_one.tables
-    label = "the best of all, one response at a time"
+    label = "the optimum, one response at a time"
     yield Candidate("best", label, best.one_by_one, adaptive=bool(most.draws[[0, 1], [1, 0]].any()))
 
 

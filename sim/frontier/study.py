@@ -44,7 +44,7 @@ class PlacedPolicy:
     against_grpo: float | None
     """Efficiency over that of four responses of GRPO; None where that is 0."""
     against_optimum: float | None
-    """Efficiency over that of the Bayes policy; None where that is 0."""
+    """Efficiency over that of the optimum; None where that is 0."""
     against_frontier: float | None
     """Utility over what the frontier has at this cost; None where that is 0."""
 
@@ -64,7 +64,7 @@ class FrontierPlot:
     grpo: PlacedPolicy
     """Four responses of GRPO, the yardstick."""
     optimum: PlacedPolicy
-    """The Bayes policy, one response at a time."""
+    """The optimum for the law, one response at a time."""
     max_samples: int
     """The most responses that a policy on the frontier may draw."""
     costs: FloatArray
@@ -213,8 +213,8 @@ def place_policies(
         *source.findings(),
         f"utility is W^2 / V, efficiency is utility over cost; {scoring.label}, in {ASSUMPTIONS}",
         (
-            f"the optimum is the Bayes policy: one response at a time, at most {largest}, with the best advantages and "
-            "group"
+            f"the optimum is the most efficient policy for this law: one response at a time, at most {largest}, with "
+            "the best advantages and group"
         ),
     ]
     if scoring.verifier:

@@ -108,9 +108,9 @@ def _tables(result: EfficiencyMap) -> Iterator[Table]:
                     f"{spot.fixed_efficiency:.2f}",
                     escape(spot.adaptive),
                     f"{spot.adaptive_efficiency:.2f}",
-                    f"{spot.bayes_efficiency:.2f}",
-                    f"{spot.bayes_same_efficiency:.2f}",
-                    f"{spot.bayes_fixed_efficiency / spot.bayes_same_efficiency:.2f}",
-                    f"{spot.bayes_efficiency / spot.bayes_fixed_efficiency:.2f}",
+                    f"{spot.optimum_efficiency:.2f}",
+                    f"{spot.optimum_same_efficiency:.2f}",
+                    f"{spot.optimum_fixed_efficiency / spot.optimum_same_efficiency:.2f}",
+                    f"{spot.optimum_efficiency / spot.optimum_fixed_efficiency:.2f}",
                 )
         yield table

@@ -67,7 +67,7 @@ def _draw(result: EfficiencyMap, figure: Figure) -> None:
     figure.suptitle(
         f"The most efficient way of sampling on {result.source.label} (grey: fixed, warm: adaptive).\n"
         f"Transfer {result.transfer:g}. Numbers: times as efficient as GRPO with n = 4, the best of these policies "
-        "(bold) and the best of all.",
+        "(bold) and the optimum.",
         x=0.01,
         ha="left",
         fontsize=10,
@@ -101,7 +101,7 @@ def _panel(result: EfficiencyMap, panel: ObjectiveMap, axes: Axes, colours: list
         best = max(spot.fixed_efficiency, spot.adaptive_efficiency)
         style: dict[str, Any] = {"ha": "center", "fontsize": 9, "zorder": 3, "path_effects": halo}
         axes.text(x, y + 0.02, _times(best), va="bottom", fontweight="bold", **style)
-        axes.text(x, y - 0.02, _times(spot.bayes_efficiency), va="top", **style)
+        axes.text(x, y - 0.02, _times(spot.optimum_efficiency), va="top", **style)
     axes.set_xlim(left, right)
     axes.set_ylim(_ZERO[0], high)
     axes.set_xticks(

@@ -44,7 +44,7 @@ __all__ = [
 OBJECTIVES = ("mean", "log", "pass@8")
 """One panel each."""
 NOISE = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Noise ratios at which the Bayes policies are solved."""
+"""Noise ratios at which the optima are solved."""
 COSTS = (0.0, 0.3, 3.0, 30.0)
 """Update costs at which they are solved, in responses."""
 
@@ -82,13 +82,13 @@ class MapPoint:
     """The best adaptive policy."""
     adaptive_family: str
     adaptive_efficiency: float
-    bayes_same_efficiency: float
+    optimum_same_efficiency: float
     """Four responses with their best advantages: what GRPO's own advantages lose."""
-    bayes_fixed_size: int
+    optimum_fixed_size: int
     """The best fixed number of responses where the best group and advantages go with it."""
-    bayes_fixed_efficiency: float
-    bayes_efficiency: float
-    """The Bayes policy, one response at a time."""
+    optimum_fixed_efficiency: float
+    optimum_efficiency: float
+    """The optimum, one response at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +139,9 @@ class EfficiencyMap:
     def _verdict(self, panel: ObjectiveMap) -> str:
         """Say in words where adaptive policies are ahead under one objective."""
         spots = [spot for spot in self.spots if spot.objective == panel.objective]
-        ratios = [spot.bayes_efficiency / spot.bayes_fixed_efficiency for spot in spots]
-        advantages = [spot.bayes_same_efficiency for spot in spots]
-        number = [spot.bayes_fixed_efficiency / spot.bayes_same_efficiency for spot in spots]
+        ratios = [spot.optimum_efficiency / spot.optimum_fixed_efficiency for spot in spots]
+        advantages = [spot.optimum_same_efficiency for spot in spots]
+        number = [spot.optimum_fixed_efficiency / spot.optimum_same_efficiency for spot in spots]
         shares = ", ".join(
             f"{family.key} {self.share(panel.best == index):.0%}"
             for index, family in enumerate(self.families)
@@ -340,7 +340,7 @@ def map_efficiency(
         Further competitors, each a family of its own; adaptive where they may take more than
         one round.
     max_samples
-        The most responses of the built-in competitors and of the Bayes policies, at least 8.
+        The most responses of the built-in competitors and of the optima, at least 8.
     progress
         Called with 1 after each of ``len(objectives) * len(COSTS) * len(NOISE)`` spots.
 
@@ -388,7 +388,7 @@ def map_efficiency(
         for i, j in np.ndindex(len(COSTS), len(NOISE)):
             unit = float(yardstick[i, j])
             model = ScoreModel(NOISE[j], objective, COSTS[i], transfer=transfer)
-            bayes, same, (size, of_fixed) = _bayes(law, model, max_samples)
+            best, same, (size, of_fixed) = _optimum(law, model, max_samples)
             fixed, other = (int(pick[i, j]) for pick in picks)
             spots.append(
                 MapPoint(
@@ -401,10 +401,10 @@ def map_efficiency(
                     adaptive=members[other].label,
                     adaptive_family=competitors[family_of[other]].key,
                     adaptive_efficiency=float(values[other, i, j]),
-                    bayes_same_efficiency=same / unit,
-                    bayes_fixed_size=size,
-                    bayes_fixed_efficiency=of_fixed / unit,
-                    bayes_efficiency=bayes / unit,
+                    optimum_same_efficiency=same / unit,
+                    optimum_fixed_size=size,
+                    optimum_fixed_efficiency=of_fixed / unit,
+                    optimum_efficiency=best / unit,
                 )
             )
             if progress:
@@ -420,7 +420,7 @@ def _first_best(values: FloatArray) -> IntArray:
     return np.asarray((values >= values.max(axis=0) * (1 - 1e-9)).argmax(axis=0))
 
 
-def _bayes(law: Law, model: ScoreModel, max_samples: int) -> tuple[float, float, tuple[int, float]]:
+def _optimum(law: Law, model: ScoreModel, max_samples: int) -> tuple[float, float, tuple[int, float]]:
     """Return the best efficiency of all, that of four responses, and the best fixed number with its efficiency."""
 
     def value(samples: int, max_samples: int) -> float:

@@ -74,14 +74,14 @@ def test_spots_are_those_of_the_library() -> None:
             assert value == pytest.approx(max(rivals.values()), rel=1e-9)
             assert rivals[key] == pytest.approx(value, rel=1e-9)
         best = Problem(LAW, setting, max_samples=8).best().value
-        size = spot.bayes_fixed_size
+        size = spot.optimum_fixed_size
         fixed = Problem(LAW, setting, samples=size, max_samples=size).best().value
-        assert spot.bayes_efficiency == pytest.approx(best / unit, rel=1e-12)
-        assert spot.bayes_fixed_efficiency == pytest.approx(fixed / unit, rel=1e-12)
+        assert spot.optimum_efficiency == pytest.approx(best / unit, rel=1e-12)
+        assert spot.optimum_fixed_efficiency == pytest.approx(fixed / unit, rel=1e-12)
         # Nothing beats the Bayes policies of its kind.
-        assert spot.bayes_fixed_efficiency <= spot.bayes_efficiency * (1 + 1e-9)
-        assert spot.fixed_efficiency <= spot.bayes_fixed_efficiency * (1 + 1e-9)
-        assert spot.adaptive_efficiency <= spot.bayes_efficiency * (1 + 1e-9)
+        assert spot.optimum_fixed_efficiency <= spot.optimum_efficiency * (1 + 1e-9)
+        assert spot.fixed_efficiency <= spot.optimum_fixed_efficiency * (1 + 1e-9)
+        assert spot.adaptive_efficiency <= spot.optimum_efficiency * (1 + 1e-9)
 
 
 def test_the_fine_map_agrees_with_the_spots() -> None:
@@ -140,7 +140,7 @@ def test_csv_json_and_words() -> None:
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert len(rows) == len(data["spots"]) == len(found.spots)
-    assert float(rows[3]["bayes_efficiency"]) == data["spots"][3]["bayes_efficiency"]
+    assert float(rows[3]["optimum_efficiency"]) == data["spots"][3]["optimum_efficiency"]
     (objective,) = data["objectives"]
     assert sum(objective["family_shares"].values()) == pytest.approx(1)
     adaptive = sum(objective["family_shares"][family.key] for family in found.families if family.adaptive)
