@@ -86,22 +86,16 @@ def line_style(index: int) -> dict[str, Any]:
 def legend(figure: Figure, axes: Axes) -> None:
     """Put the legend of one panel above all of them, in as few rows as fit, and make room for it."""
     handles, labels = axes.get_legend_handles_labels()
+    style: dict[str, Any] = {"loc": "outside upper left", "fontsize": 9.5, "handlelength": 2.2}
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     columns = len(labels)
-    while columns > 1 and _legend_width(labels, columns) > figure.get_figwidth():
+    drawn = figure.legend(handles, labels, ncols=columns, **style)
+    while columns > 1 and drawn.get_window_extent(renderer).width > figure.bbox.width:
         columns -= 1
+        drawn.remove()
+        drawn = figure.legend(handles, labels, ncols=columns, **style)
     # The panels keep their size whatever the number of rows.
     figure.set_figheight(figure.get_figheight() + 0.2 * (math.ceil(len(labels) / columns) - 1))
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, fontsize=9.5, handlelength=2.2)
-
-
-def _legend_width(labels: Sequence[str], columns: int) -> float:
-    """Return the width in inches of columns that are each as wide as their longest label."""
-    # The first columns take one label more where they don't divide evenly.
-    rows, more = divmod(len(labels), columns)
-    ends = np.cumsum([rows + (column < more) for column in range(columns)]).tolist()
-    parts = [labels[first:end] for first, end in zip([0, *ends], ends, strict=False)]
-    # A character takes about 0.073 inches, a handle with its gaps 0.6.
-    return sum(0.073 * max(map(len, part)) + 0.6 for part in parts)
 
 
 def equal_cost(

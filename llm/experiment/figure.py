@@ -11,7 +11,7 @@ import numpy as np
 from ada_bandit.programs.figures import draw_figures
 from ada_bandit.programs.looks import name_lines, panels_of, policy_looks
 from llm.experiment.plan import Axis
-from llm.experiment.results import Results, seed_mean, series, value_at
+from llm.experiment.results import Results, mean_over_seeds, series, value_at
 from llm.histories import Arm
 from llm.run_figures import draw_runs
 
@@ -68,16 +68,14 @@ def _draw(results: Results, figure: Figure) -> None:
 def _line(
     axes: Axes, results: Results, arm: str, evaluation: str, axis: Axis, look: dict[str, Any], *, band: bool
 ) -> None:
-    """Draw the mean over seeds as far as every seed got, and its band."""
-    runs = list(results.arms[arm].runs.values())
+    """Draw the mean over base models and seeds as far as every run got, and the band of the seeds."""
+    keys, runs = zip(*results.arms[arm].runs.items(), strict=True)
     ends = [series(run, evaluation, axis)[0] for run in runs]
     if not all(where.size for where in ends):
         return
     x = np.linspace(max(where[0] for where in ends), min(where[-1] for where in ends), _POINTS)
     values = np.array([value_at(run, evaluation, axis, x) for run in runs])
-    means = [seed_mean(column) for column in values.T]
-    mean = np.array([each.mean for each in means])
-    error = np.array([each.standard_error for each in means])
+    mean, error = mean_over_seeds(values, [str(key).rpartition("/")[0] for key in keys])
     axes.plot(x, mean, **look)
     if band and np.isfinite(error).any():
         axes.fill_between(x, mean - error, mean + error, color=look["color"], alpha=0.18, linewidth=0)

@@ -22,6 +22,7 @@ __all__ = [
     "SeedMean",
     "chosen_rates",
     "collect",
+    "mean_over_seeds",
     "place_of",
     "points_of",
     "seed_mean",
@@ -73,6 +74,31 @@ def seed_mean(values: Sequence[float] | FloatArray) -> SeedMean:
     error = float(there.std(ddof=1)) / math.sqrt(n)
     half = float(stdtrit(n - 1, 0.975)) * error
     return SeedMean(mean, error, mean - half, mean + half, n)
+
+
+def mean_over_seeds(values: FloatArray, bases: Sequence[str]) -> tuple[FloatArray, FloatArray]:
+    """Return the mean of runs, each base model weighing the same, and its standard error over seeds.
+
+    How far base models lie apart is no part of the error: all arms start from the same ones.
+
+    Parameters
+    ----------
+    values
+        ``[run, point]``.
+    bases
+        ``[run]`` names of the base models.
+
+    Returns
+    -------
+    tuple of FloatArray
+        ``[point]`` each; the error is NaN where a base model has a single run.
+    """
+    groups = [values[[base == name for base in bases]] for name in dict.fromkeys(bases)]
+    mean = np.mean([group.mean(axis=0) for group in groups], axis=0)
+    if min(map(len, groups)) < 2:
+        return mean, np.full(mean.shape, math.nan)
+    variance = np.sum([group.var(axis=0, ddof=1) / len(group) for group in groups], axis=0)
+    return mean, np.sqrt(variance) / len(groups)
 
 
 def series(run: RunHistory, evaluation: str, axis: Axis) -> tuple[FloatArray, FloatArray]:

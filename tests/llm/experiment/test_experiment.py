@@ -23,7 +23,7 @@ from ada_bandit.errors import InputError
 from llm.cli import app
 from llm.experiment.jobs import Failure, WarmProcesses, command_of, folder_lock, run_jobs
 from llm.experiment.plan import Experiment, Job, Tuning, choose_rate, read_experiment
-from llm.experiment.results import ArmRuns, Results, collect, points_of, seed_mean, tune, value_at
+from llm.experiment.results import ArmRuns, Results, collect, mean_over_seeds, points_of, seed_mean, tune, value_at
 from llm.histories import RunHistory, read_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -657,3 +657,15 @@ def test_ready_configs_can_be_read(name: str, tmp_path: Path) -> None:
 def test_a_run_is_no_experiment(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is the config of a run, not of an experiment: 'python -m llm train'"):
         read_experiment(ROOT / "llm" / "configs" / "tiny-add.toml", tmp_path)
+
+
+def test_the_band_is_the_error_over_seeds_within_base_models() -> None:
+    values = np.array([[0.1, 0.5], [0.3, 0.5], [0.8, 0.6], [0.9, 0.7], [1.0, 0.8]])
+    mean, error = mean_over_seeds(values, ["a", "a", "b", "b", "b"])
+    # Base a: mean .2 with variance .02 / 2, base b: .9 with .01 / 3; at the second point .5 with 0, .7 with .01 / 3.
+    np.testing.assert_allclose(mean, [0.55, 0.6], rtol=1e-12)
+    np.testing.assert_allclose(error, [math.sqrt(0.01 + 0.01 / 3) / 2, math.sqrt(0.01 / 3) / 2], rtol=1e-12)
+    # One base model: the usual standard error; a single run has none.
+    mean, error = mean_over_seeds(values[2:], [""] * 3)
+    np.testing.assert_allclose(error, values[2:].std(axis=0, ddof=1) / math.sqrt(3), rtol=1e-12)
+    assert np.isnan(mean_over_seeds(values[:3], ["a", "a", "b"])[1]).all()
