@@ -31,24 +31,27 @@ train-demo: $(VENV)/llm.stamp ## train a tiny model under five policies, three s
 	$(BIN)/python -m llm rollout out/llm/tiny --task llm/configs/tiny-held-out.toml --samples 16 --max-new-tokens 8 --batch-size 1024 --out out/llm/tiny-held-out.jsonl
 	$(BIN)/python -m llm experiment llm/configs/train-demo.toml --out out/llm/train-demo
 
-# name, seed, steps and most tokens of a response of each base model
-TRIAL_BASES := many-a,0,1200,4 many-b,1,1000,4 many-c,2,1500,4 unique-a,0,600,8 unique-b,1,500,8 unique-c,2,700,8
+# name, seed, steps, batch, most tokens of a response and probed prompts of each base model
+TRIAL_BASES := many-a,0,1200,128,4,200 many-b,1,1000,128,4,200 many-c,2,1500,128,4,200 \
+  unique-a,0,600,128,8,200 unique-b,1,500,128,8,200 unique-c,2,700,128,8,200 \
+  long-a,0,330,64,144,80 long-b,1,300,64,144,80 long-c,2,360,64,144,80
+TRIAL_TASKS := many unique long
 
-trials: $(VENV)/llm.stamp ## the score model held against training runs: two tasks, three base models each; about three hours on a core
+trials: $(VENV)/llm.stamp ## the score model held against training runs: three tasks, three base models each; about five hours on a core
 	for base in $(TRIAL_BASES); do \
 	  set -- $$(echo $$base | tr , ' '); task=llm/configs/trials-$${1%-*}-probe.toml; \
-	  test -d out/llm/trials/$$1 || $(BIN)/python -m llm make-tiny --task $$task --width 64 --layers 2 --batch 128 --threads 1 \
+	  test -d out/llm/trials/$$1 || $(BIN)/python -m llm make-tiny --task $$task --width 64 --layers 2 --batch $$4 --threads 1 \
 	    --seed $$2 --steps $$3 --out out/llm/trials/$$1 || exit 1; \
-	  $(BIN)/python -m llm probe out/llm/trials/$$1 --task $$task --prompts 200 --samples 32 --max-new-tokens $$4 --batch-size 1024 \
+	  $(BIN)/python -m llm probe out/llm/trials/$$1 --task $$task --prompts $$6 --samples 32 --max-new-tokens $$5 --batch-size 1024 \
 	    --no-figures --out out/llm/trials/probe-$$1 || exit 1; \
 	done
-	$(BIN)/python -m llm predict llm/configs/trials-many.toml llm/configs/trials-unique.toml --out out/llm/trials/predicted \
+	$(BIN)/python -m llm predict $(TRIAL_TASKS:%=llm/configs/trials-%.toml) --out out/llm/trials/predicted \
 	  $(foreach base,$(TRIAL_BASES),--probe $(firstword $(subst $(comma), ,$(base)))=out/llm/trials/probe-$(firstword $(subst $(comma), ,$(base)))/scores.npz)
-	for task in many unique; do \
+	for task in $(TRIAL_TASKS); do \
 	  $(BIN)/python -m llm experiment llm/configs/trials-$$task.toml --out out/llm/trials/$$task --warm --threads 1 || exit 1; \
 	done
 	$(BIN)/python -m llm report --predictions docs/score_model/predictions.csv --out out/llm/trials/report \
-	  --run llm/configs/trials-many.toml=out/llm/trials/many --run llm/configs/trials-unique.toml=out/llm/trials/unique
+	  $(foreach task,$(TRIAL_TASKS),--run llm/configs/trials-$(task).toml=out/llm/trials/$(task))
 
 test-core: $(VENV)/core.stamp ## the tests of the library that need no torch, in under a minute
 	$(BIN)/python -m pytest -n auto -m 'not torch and not slow and not vllm' tests/test_*.py tests/programs
