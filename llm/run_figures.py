@@ -26,6 +26,7 @@ FIGURES = ("reward", "entropy", "responses", "time")
 PHASES = ("prompts", "sample", "verify", "allocate", "exchange", "update", "sync", "eval", "checkpoint", "other")
 """Phases of a step in the order in which they are drawn; ones of another name follow."""
 
+_LEAST_SHARE = 0.005
 # Light inks after Paul Tol, one a phase: the dark ones are for policies.
 _BARS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00", "#DDDDDD", "#AAAAAA")
 
@@ -156,8 +157,17 @@ def _draw_time(figure: Figure, arms: Sequence[Arm]) -> None:
     figure.set_size_inches(8.4, 1.1 + 0.42 * len(arms))
     axes = figure.subplots()
     seconds = [_seconds(arm) for arm in arms]
-    named = {name for each in seconds for name in each} - {"total"}
-    named = {name for name in named if any(each.get(name) for each in seconds)}
+    shares: dict[str, float] = {}
+    for each in seconds:
+        whole = sum(each.values()) - each.get("total", 0.0)
+        for phase in each.keys() - {"total"}:
+            shares[phase] = max(shares.get(phase, 0.0), each[phase] / whole if whole else 0.0)
+    # What no eye could find is added to the rest, which is then drawn whatever it takes.
+    small = {phase for phase, share in shares.items() if share < _LEAST_SHARE} - {"other"}
+    if any(each.get(phase) for each in seconds for phase in small):
+        seconds = [each | {"other": sum(each.get(phase, 0.0) for phase in ("other", *small))} for each in seconds]
+        shares["other"] = 1.0
+    named = {phase for phase, share in shares.items() if share >= _LEAST_SHARE}
     others = sorted(named - set(PHASES))
     phases = [*(name for name in PHASES if name in named), *others]
     ends = np.zeros(len(arms))

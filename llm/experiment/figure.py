@@ -59,9 +59,8 @@ def _draw(results: Results, figure: Figure) -> None:
         axes.set_xlabel(label)
         axes.set_xlim(0, None)
     grid[-1, 1].xaxis.set_major_formatter(EngFormatter(sep=""))
-    grid[0, 1].set_title(
-        "bands: ± 1 standard error over seeds; dotted: where arms are compared", loc="right", fontsize=9
-    )
+    bands = "bands: ± 1 standard error over seeds; " if any(axes.collections for axes in grid.flat) else ""
+    grid[0, 1].set_title(f"{bands}dotted: where arms are compared", loc="right", fontsize=9)
     name_lines(figure, grid.flat, size=8.5)
 
 

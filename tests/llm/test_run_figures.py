@@ -95,6 +95,16 @@ def test_the_figures_show_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [text.get_text() for text in seconds.texts] == ["3 s", "3 s"]
 
 
+def test_phases_that_take_no_time_are_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    time = {"sample": 1.0, "exchange": 0.0, "sync": 0.004, "verify": 0.003, "update": 2.0, "other": 0.1, "total": 3.107}
+    arms = to_arms([read_run(write_run(tmp_path / "a", [step_row(0, 0.5, time=time)]))])
+    (seconds,) = _drawn(arms, tmp_path, monkeypatch)["time"].axes
+    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in seconds.containers}
+    # What takes less than 0.5 % of the step is in the rest: 0.1 + 0.004 + 0.003.
+    assert widths == {"sample": [1.0], "update": [2.0], "other": [pytest.approx(0.107, rel=1e-12)]}
+    assert [text.get_text() for text in seconds.texts] == ["3.11 s"]
+
+
 def test_nothing_overlaps_the_panels_or_leaves_the_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"reinforce-ada-balance with a rather long name {index}" for index in range(9)]
     drawn = {"reward": 36, "entropy": 9, "responses": 18}
