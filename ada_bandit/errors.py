@@ -111,8 +111,19 @@ def check_counts(name: str, values: npt.ArrayLike, size: int) -> FloatArray:
 
 
 def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
-    """Build the error for a name that isn't known; it suggests the nearest one."""
+    """Build the error for a name that isn't known; it suggests the nearest one.
+
+    Parameters
+    ----------
+    kind
+        What it should be the name of, such as ``policy`` or ``option of the preset 'grpo'``.
+    name
+        What was given.
+    known
+        The names that there are.
+    """
     known = sorted(known)
     near = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return InputError(f"unknown {kind} {name!r}; {hint}Known: {', '.join(known)}")
+    hint = f"did you mean {near[0]!r}? Known" if near else "known"
+    kind, of, owner = kind.partition(" of ")
+    return InputError(f"unknown {kind} {name!r}{of}{owner}; {hint}: {', '.join(known)}")

@@ -281,6 +281,9 @@ def read_table(path: str | Path) -> dict[str, Any]:
         known = sorted(each.stem for each in (Path(__file__).parent / "configs").glob("*.toml"))
         msg = f"the config {str(path)!r} does not exist; ready ones lie in llm/configs: {', '.join(known)}"
         raise InputError(msg) from error
+    except IsADirectoryError as error:
+        msg = f"the config {str(path)!r} is a folder; give a TOML file"
+        raise InputError(msg) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         msg = f"the config {str(path)!r} can't be read: {error}"
         raise InputError(msg) from error

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ada_bandit import Policy
 from ada_bandit._types import FloatArray
-from ada_bandit.programs.figures import line_style
 from paper.claims import Measure, sign_test
 from paper.laws import balance, base_law, grpo, pos
 from paper.published import settings
@@ -190,17 +189,17 @@ def unanimous(readings: Mapping[str, tuple[FloatArray, FloatArray]], level: floa
     return Measure(text, wins=len(ahead), losses=len(behind), readings=len(gaps))
 
 
-def band(axes: Axes, x: FloatArray, values: FloatArray, index: int) -> None:
+def band(axes: Axes, x: FloatArray, values: FloatArray, look: Mapping[str, Any], label: str) -> None:
     """Draw the mean over seeds of ``[seed, x]`` values, with a band of two standard errors.
 
     Parameters
     ----------
     axes, x, values
         Where, and what.
-    index
-        Number of the colour.
+    look, label
+        Colour and dashes, and the line's name.
     """
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
-    axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=line_style(index)["color"], alpha=0.18, linewidth=0)
-    axes.plot(x, mean, **line_style(index))
+    axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=look["color"], alpha=0.18, linewidth=0)
+    axes.plot(x, mean, label=label, **look)

@@ -271,7 +271,7 @@ def test_a_class_or_a_name_stands_for_the_rule_with_its_defaults() -> None:
         (lambda: PKPO(0), "k must be a whole number of at least 1; got 0"),
         (lambda: Unbiased(1.5), r"baseline must be a finite number in \[0, 1\]; got 1\.5"),
         (lambda: advantage_from_dict("group_sd"), r"unknown advantage 'group_sd'; did you mean 'group_std'\?"),
-        (lambda: advantage_from_dict({"name": "group_std", "epsilon": 1}), r"'epsilon'; did you mean 'eps'\?"),
+        (lambda: advantage_from_dict({"name": "group_std", "epsilon": 1}), r"'epsilon' of .*; did you mean 'eps'\?"),
         (lambda: advantage_from_dict({"eps": 1}), r"such as \{name = 'group_std', eps = 1e-4\}; got \{'eps': 1\}"),
     ],
 )

@@ -129,7 +129,7 @@ def test_values_that_budgets_refuse(build: Callable[[], Budget], message: str) -
     ("data", "message"),
     [
         ({"name": "round", "samples": 8}, r"unknown budget 'round'; did you mean 'rounds'\?"),
-        ({"name": "rounds", "sample": 8}, r"key of the budget 'rounds' 'sample'; did you mean 'samples'\?"),
+        ({"name": "rounds", "sample": 8}, r"key 'sample' of the budget 'rounds'; did you mean 'samples'\?"),
         ("rounds", "the budget 'rounds' needs samples; got"),
         (8, r"the budget must be a name or a table with a name, such as \{name = 'rounds', .*got 8"),
     ],

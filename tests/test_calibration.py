@@ -275,7 +275,7 @@ def test_what_it_returns_is_an_ordinary_policy() -> None:
         (("pass@0", Beta(1, 1)), {}, r"unknown objective 'pass@0'"),
         (("mean", 0.5), {}, r"prior must be a law of the pass rate, such as Beta\(1, 1\); got 0\.5"),
         (("mean", Beta(1, 1), -1), {}, r"tolerance must be a finite number in \[0, inf\); got -1"),
-        (("mean", Beta(1, 1)), {"on_miss": "ignore"}, r"unknown value of on_miss 'ignore'"),
+        (("mean", Beta(1, 1)), {"on_miss": "ignore"}, r"unknown value 'ignore' of on_miss"),
         (
             ("mean", Beta(1, 1)),
             {"pass_rates": [0.0, 0.5]},

@@ -83,7 +83,7 @@ class TestPolicy:
         [
             ({"refit_every": 0}, "refit_every must be a whole number of at least 1; got 0"),
             ({"window": 0}, "window must be a whole number of at least 1; got 0"),
-            ({"noise_ratio": 1.0}, "unknown option of the problem 'noise_ratio'"),
+            ({"noise_ratio": 1.0}, "unknown option 'noise_ratio' of the problem"),
             ({"model": 10.0}, r"model must be a ScoreModel, such as .*; got 10\.0"),
             ({"max_samples": 7, "samples": 2}, "max_samples must be a multiple of samples"),
             ({"prior": "beta"}, "the law 'beta' needs a, b"),

@@ -97,5 +97,10 @@ def test_what_are_no_pass_rates_is_quoted(value: Any) -> None:
 def test_unknown_names_come_with_the_nearest_and_the_known() -> None:
     message = "unknown rule 'positiv'; did you mean 'positive'? Known: balance, positive"
     assert str(unknown_name("rule", "positiv", ["positive", "balance"])) == message
-    assert str(unknown_name("rule", "xyz", {"positive": 1})) == "unknown rule 'xyz'; Known: positive"
-    assert str(unknown_name("key", 3, ("a",))) == "unknown key 3; Known: a"
+    assert str(unknown_name("rule", "xyz", {"positive": 1})) == "unknown rule 'xyz'; known: positive"
+    assert str(unknown_name("key", 3, ("a",))) == "unknown key 3; known: a"
+
+
+def test_an_unknown_name_stands_before_its_owner() -> None:
+    message = "unknown option 'size' of the preset 'grpo'; known: group_size"
+    assert str(unknown_name("option of the preset 'grpo'", "size", ["group_size"])) == message

@@ -106,7 +106,7 @@ def test_plain_values() -> None:
     ("data", "message"),
     [
         ("balance", r"unknown group rule 'balance'; did you mean 'balanced'\?"),
-        ({"name": "all", "size": 4}, "key of the group rule 'all' 'size'"),
+        ({"name": "all", "size": 4}, "key 'size' of the group rule 'all'"),
         (Balanced, r"the group rule must be a name or a table with a name, such as 'balanced'; got <class"),
         ({"name": "all", "at_least": -1}, "at_least must be a whole number of at least 0; got -1"),
         (None, "the group rule must be a name or a table with a name, such as 'balanced'; got None"),

@@ -213,7 +213,7 @@ def test_plain_values_round_trip(law: Law) -> None:
         (lambda: Mixture((BETA, GRID), (1, math.inf)), r"finite, non-negative and not all 0; got \(1, inf\)"),
         (lambda: Mixture(("beta",), (1,)), "the law 'beta' needs a, b; got"),  # type: ignore[arg-type]
         (lambda: law_from_dict({"name": "betta", "a": 1, "b": 1}), r"unknown law 'betta'; did you mean 'beta'\?"),
-        (lambda: law_from_dict({"name": "beta", "a": 1, "c": 1}), "unknown key of the law 'beta' 'c'"),
+        (lambda: law_from_dict({"name": "beta", "a": 1, "c": 1}), "unknown key 'c' of the law 'beta'"),
         (lambda: law_from_dict(0.5), r"such as \{name = 'beta', a = 1\.0, b = 1\.0\}; got 0\.5"),
         (lambda: BETA.predictive(-1), "total must be a whole number of at least 0; got -1"),
         (lambda: BETA.at_least(1, 0), "total must be a whole number of at least 1; got 0"),

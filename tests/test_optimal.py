@@ -542,7 +542,7 @@ def test_bad_input_is_quoted(options: dict[str, Any], message: str) -> None:
 def test_unknown_options_and_models_are_told() -> None:
     functions: list[Any] = [Problem, bayes_policy, frontier]
     for function in functions:
-        with pytest.raises(InputError, match=r"option of the problem 'max_sample'; did you mean 'max_samples'\?"):
+        with pytest.raises(InputError, match=r"option 'max_sample' of the problem; did you mean 'max_samples'\?"):
             function(BETA, max_sample=4)
         with pytest.raises(InputError, match=r"model must be a ScoreModel, such as .*; got 10\.0"):
             function(BETA, 10.0)

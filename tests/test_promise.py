@@ -268,7 +268,7 @@ def test_a_share_of_replacements_is_part_of_the_policy() -> None:
         assert (policy.budget.replace, policy.no_signal) == (0.25, "keep")
     with pytest.raises(InputError, match=r"replace must be a finite number in \[0, 1\]; got 1.5"):
         Rounds(4, replace=1.5)
-    with pytest.raises(InputError, match="unknown value of no_signal 'drop'"):
+    with pytest.raises(InputError, match="unknown value 'drop' of no_signal"):
         Policy(Never(), Rounds(4), 4, no_signal="drop")  # type: ignore[arg-type]
 
 

@@ -598,7 +598,7 @@ class TestKnownFaults:
         (lambda: Neyman(prior="beta"), "the law 'beta' needs a, b"),  # type: ignore[arg-type]
         (lambda: VIP(minimum=1), "minimum must be at least 2 under 'vip' with leave_one_out, .*; got 1"),
         (lambda: VIP(baseline="group_mean"), "minimum must be at least 3 under 'vip' with group_mean, .*; got 2"),
-        (lambda: VIP(baseline="loo"), "unknown baseline 'loo'; Known: group_mean, leave_one_out"),  # type: ignore[arg-type]
+        (lambda: VIP(baseline="loo"), "unknown baseline 'loo'; known: group_mean, leave_one_out"),  # type: ignore[arg-type]
         (lambda: GVM(alpha=-1), "alpha must be a finite number in .*; got -1"),
         (lambda: Est(eps=-0.5), "eps must be a finite number in .*; got -0.5"),
         (lambda: Mopps(target=2), "target must be a finite number in .*; got 2"),

@@ -84,7 +84,7 @@ def test_toml_round_trip_and_name(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("rule = [", "faulty.toml': this is not valid TOML"),
-        ("group_sizes = 4", "unknown key of a policy 'group_sizes'; did you mean 'group_size'"),
+        ("group_sizes = 4", "unknown key 'group_sizes' of a policy; did you mean 'group_size'"),
         ('rule = "positive"', "a policy needs a budget"),
         ('rule = "os.system"\nbudget = {name = "rounds", samples = 2}', "unknown rule 'os.system'.*needs --rules"),
     ],

@@ -123,14 +123,14 @@ def test_what_a_run_is_driven_by() -> None:
     ("spec", "message"),
     [
         ("reinforce-ada-ballance", r"unknown policy 'reinforce-ada-ballance'; did you mean 'reinforce-ada-balance'\?"),
-        ("grpo:grup_size=4", r"unknown option of the preset 'grpo' 'grup_size'; did you mean 'group_size'\?"),
+        ("grpo:grup_size=4", r"unknown option 'grup_size' of the preset 'grpo'; did you mean 'group_size'\?"),
         ("grpo:group_size", r"options are written NAME:key=value,key=value; got 'grpo:group_size'"),
         ("grpo:", r"options are written NAME:key=value"),
         ("grpo:group_size=4,group_size=8", r"the option 'group_size' is given twice"),
         ("grpo:group_size=four", r"the option 'group_size' of a preset is a whole number; got 'four'"),
         ("nowhere.toml", r"the policy file 'nowhere.toml' does not exist"),
         ("nowhere.py", r"the rules file 'nowhere.py' does not exist"),
-        ({"preset": "grpo", "size": 4}, r"unknown option of the preset 'grpo' 'size'"),
+        ({"preset": "grpo", "size": 4}, r"unknown option 'size' of the preset 'grpo'"),
         ({"file": "a.toml", "n": 3}, r"takes no other key; got \['file', 'n'\]"),
         ({"rule": "positive"}, r"a policy needs a budget"),
         (7, r"a policy is named by text, a path or a table, or is a Policy; got 7"),
@@ -144,8 +144,8 @@ def test_what_names_no_policy(spec: object, message: str) -> None:
 def test_mistakes_in_rules_files(rules: Path, tmp_path: Path) -> None:
     for spec, message in {
         f"{rules}": "has the rules mixed, any_three; say which one, as in .*:mixed",
-        f"{rules}:mixd": "unknown rule of .* 'mixd'; did you mean 'mixed'",
-        f"{rules}:mixed,leest=2": "unknown option of the rule 'mixed' 'leest'; did you mean 'least'",
+        f"{rules}:mixd": "unknown rule 'mixd' of .*; did you mean 'mixed'",
+        f"{rules}:mixed,leest=2": "unknown option 'leest' of the rule 'mixed'; did you mean 'least'",
         f"{rules}:mixed,least": "options are written",
     }.items():
         with pytest.raises(InputError, match=message):
@@ -175,7 +175,7 @@ def test_a_faulty_rule_is_told_when_it_is_read(tmp_path: Path) -> None:
 
 
 def test_options_of_a_learned_policy_are_checked() -> None:
-    with pytest.raises(InputError, match="unknown option of empirical-bayes 'noise'; did you mean 'noise_ratio'"):
+    with pytest.raises(InputError, match="unknown option 'noise' of empirical-bayes; did you mean 'noise_ratio'"):
         read_step_policy("empirical-bayes:noise=3")
     with pytest.raises(InputError, match="takes a table of options and no other key"):
         read_step_policy({"empirical_bayes": {}, "threshold": 0.5})

@@ -132,5 +132,5 @@ def test_a_run_may_say_what_becomes_of_silent_groups(spec: Any, choice: Any) -> 
 def test_a_step_policy_that_is_made_is_not_told_what_becomes_of_silent_groups() -> None:
     with pytest.raises(InputError, match="no_signal = 'keep' can't be told to a FixedPolicy that is made"):
         read_step_policy(FixedPolicy(Policy.preset("grpo")), no_signal="keep")
-    with pytest.raises(InputError, match="unknown value of no_signal 'kept'; did you mean 'keep'"):
+    with pytest.raises(InputError, match="unknown value 'kept' of no_signal; did you mean 'keep'"):
         EmpiricalBayes(no_signal="kept")  # type: ignore[arg-type]

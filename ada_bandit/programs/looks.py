@@ -30,8 +30,8 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "#009E73": ("reinforce-ada-balance", "balance"),
     "#AA4499": ("bayes", "empirical-bayes", "optimum", "best-efficiency", "best-signal"),
     "#B8860B": ("raft", "reinforce", "constant", "one", "positives", "psr", "nsr", "w-reinforce", "reinforce-rej"),
-    "#3E9BCB": ("dr-grpo", "rloo", "posterior", "maxrl", "pkpo", "jspo", "ngrpo", "ha-dw"),
-    "#882255": ("speed", "dapo", "aero", "pods", "pilot-commit", "reinforce-ada-seq", "dars-et", "dars-hw"),
+    "#3E9BCB": ("dr-grpo", "dr. grpo", "rloo", "posterior", "maxrl", "pkpo", "jspo", "ngrpo", "ha-dw"),
+    "#882255": ("speed", "dapo", "aero", "pods", "pilot-commit", "reinforce-ada-seq", "seq", "dars-et", "dars-hw"),
     "#7A7A00": (
         "uniform",
         "neyman",

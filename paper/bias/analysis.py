@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit.programs.figures import GREY, line_style
+from ada_bandit.programs.figures import GREY
+from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.bias.sweep import BaselineErrors
 from paper.claims import Measure
 from paper.results import ItemResult
@@ -77,29 +78,27 @@ def analyse(data: BaselineErrors) -> ItemResult:
 
 
 def _draw(data: BaselineErrors, figure: Figure) -> None:
-    figure.set_size_inches(9.6, 4.2)
+    figure.set_size_inches(11.6, 4.2)
     axes, weights = figure.subplots(1, 2)
-    for index, (name, label) in enumerate(_NAMES.items(), start=1):
-        axes.plot(data.rates, data.estimators[name]["pool_mean"].bias, **line_style(index), label=label)
+    for (name, label), look in zip(_NAMES.items(), policy_looks(list(_NAMES)), strict=True):
+        axes.plot(data.rates, data.estimators[name]["pool_mean"].bias, **look, label=label)
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_title("bias of the pool mean")
     axes.set_ylabel("E[mean] - p")
     axes.set_ylim(-0.045, 0.062)
-    axes.legend(fontsize=8.5, loc="upper right")
     names = {
         "pool_mean": "pool mean",
         "leave_one_out": "leave one out",
         "round_lagged": "rounds before",
         "unbiased": "unbiased (GMS)",
     }
-    for index, (key, label) in enumerate(names.items()):
-        weights.plot(
-            data.rates, data.estimators["balance"][key].gradient_weight, **line_style((0, 3, 4, 5)[index]), label=label
-        )
+    # All four are the same policy: its colour, and dashes for its baselines.
+    for (key, label), look in zip(names.items(), policy_looks(["balance"] * len(names)), strict=True):
+        weights.plot(data.rates, data.estimators["balance"][key].gradient_weight, **look, label=label)
     weights.set_title("balance: gradient that each baseline leaves")
     weights.set_ylabel("sum over the pool / (E[N] grad p)")
     weights.set_ylim(0.86, 1.08)
-    weights.legend(fontsize=8.5, ncols=2, loc="upper center")
     for each in (axes, weights):
         each.set_xlabel("pass rate p")
         each.set_xlim(0, 1)
+    name_lines(figure, (axes, weights))

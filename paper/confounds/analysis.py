@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ada_bandit.programs.figures import GREY, line_style
+from ada_bandit.programs.figures import GREY
+from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.claims import Measure
 from paper.confounds.sweep import ARMS, Separated
 from paper.figure1.analysis import late
@@ -58,18 +59,17 @@ def analyse(data: Separated) -> ItemResult:
 
 
 def _draw(data: Separated, figure: Figure) -> None:
-    figure.set_size_inches(9.6, 4.2)
+    figure.set_size_inches(11.6, 4.2)
     axes, runs = figure.subplots(1, 2)
     at = np.arange(len(data.utilities))
     reference = data.runs.values(_SET, "grpo", "train_pass_rate")
     steps = data.runs.values(_SET, "grpo", "steps_spent")[0]
-    for index, name in enumerate(ARMS):
+    for index, (name, look) in enumerate(zip(ARMS, policy_looks(list(ARMS)), strict=True)):
         if name == "grpo":
             continue
-        style = {"color": line_style(index)["color"], "label": name}
         ratios = [one[name] / one["grpo"] for one in data.utilities.values()]
-        axes.plot(ratios, at + 0.12 * (index - 1.5), "o", markersize=6, **style)
-        band(runs, steps, data.runs.values(_SET, name, "train_pass_rate") - reference, index)
+        axes.plot(ratios, at + 0.12 * (index - 1.5), "os^D"[index % 4], markersize=6, color=look["color"], label=name)
+        band(runs, steps, data.runs.values(_SET, name, "train_pass_rate") - reference, look, name)
     axes.set_yticks(at, [name.replace(", ", "\n") for name in data.utilities])
     axes.invert_yaxis()
     axes.axvline(1, color=GREY, linewidth=1.2)
@@ -80,3 +80,4 @@ def _draw(data: Separated, figure: Figure) -> None:
     runs.set_xlabel("step")
     runs.set_ylabel("pass rate above GRPO without the deviation")
     runs.set_title("simulated (± 2 standard errors)")
+    name_lines(figure, [runs])

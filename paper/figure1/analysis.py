@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from ada_bandit.programs.figures import line_style
+from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.claims import Measure
 from paper.results import ItemResult, gaps
 from paper.training import MATCHED, NAMES, RULES, SETS, band, matched_to, paired, unanimous
@@ -74,22 +74,22 @@ def analyse(sweep: Sweep) -> ItemResult:
 
 
 def _draw(sweep: Sweep, figure: Figure) -> None:
-    figure.set_size_inches(9.6, 4.2)
+    figure.set_size_inches(11.6, 4.2)
     axes, gaps = figure.subplots(1, 2)
     steps = sweep.values(_SET, "grpo", "steps_spent")[0]
     reference = sweep.values(_SET, "grpo", "train_pass_rate")
     labels = NAMES | {matched_to(rule): name for rule, name in MATCHED.items()}
-    for index, (rule, label) in enumerate(labels.items()):
+    for (rule, label), look in zip(labels.items(), policy_looks(list(labels.values())), strict=True):
         values = sweep.values(_SET, rule, "train_pass_rate")
-        axes.plot(steps, values.mean(axis=0), **line_style(index), label=label)
+        axes.plot(steps, values.mean(axis=0), **look, label=label)
         if rule != "grpo":
-            band(gaps, steps, values - reference, index)
-    gaps.axhline(0, color=line_style(0)["color"], linewidth=1.2)
+            band(gaps, steps, values - reference, look, label)
+    gaps.axhline(0, color=policy_looks(["grpo"])[0]["color"], linewidth=1.2, label="GRPO, n = 4")
     axes.set_title("simulated; prompts with at least 1 of 16 correct")
     axes.set_ylabel("mean pass rate, training prompts")
-    axes.legend(fontsize=9, loc="lower right")
     gaps.set_title("ahead of GRPO, n = 4 (± 2 standard errors)")
     gaps.set_ylabel("difference in pass rate")
     for each in (axes, gaps):
         each.set_xlabel("step")
         each.set_xlim(0, steps[-1])
+    name_lines(figure, (axes, gaps))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit.programs.figures import GREY, legend, line_style
+from ada_bandit.programs.figures import GREY, legend
+from ada_bandit.programs.looks import policy_looks
 from paper.claims import Measure
 from paper.figure1.analysis import late
 from paper.results import ItemResult
@@ -76,11 +77,11 @@ def _draw(gaps: dict[str, dict[str, tuple[float, float]]], figure: Figure) -> No
     figure.set_size_inches(7.6, 5.0)
     axes = figure.subplots()
     names = list(gaps)
-    for index, rule in enumerate(("pos", "balance"), start=1):
+    for rule in ("pos", "balance"):
         at = np.arange(len(names)) + (0.16 if rule == "balance" else -0.16)
         mean = [gaps[name][rule][0] for name in names]
         error = [2 * gaps[name][rule][1] for name in names]
-        style: dict[str, Any] = {"color": line_style(index)["color"], "markersize": 6, "elinewidth": 1.6}
+        style: dict[str, Any] = {"color": policy_looks([rule])[0]["color"], "markersize": 6, "elinewidth": 1.6}
         axes.errorbar(mean, at, xerr=error, fmt="o", label=NAMES[rule], **style)
     axes.axvline(0, color=GREY, linewidth=1.2)
     axes.set_yticks(np.arange(len(names)), names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from ada_bandit.programs.figures import legend, line_style
+from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.claims import Measure
 from paper.results import ItemResult, gaps
 from paper.training import MATCHED, NAMES, RULES, band, matched_to, paired
@@ -79,17 +79,17 @@ def analyse(sweep: Sweep) -> ItemResult:
 
 
 def _draw(sweep: Sweep, figure: Figure) -> None:
-    figure.set_size_inches(9.6, 4.3)
+    figure.set_size_inches(11.6, 4.3)
     axes, gaps = figure.subplots(1, 2)
     k = np.array(sweep.plan.setting.pass_k)
     reference = sweep.values(_SET, "grpo", "held_out_pass_at")[:, -1]
     labels = NAMES | {matched_to(rule): name for rule, name in MATCHED.items()}
-    for index, (rule, label) in enumerate(labels.items()):
+    for (rule, label), look in zip(labels.items(), policy_looks(list(labels.values())), strict=True):
         reward, entropy = (sweep.values(_SET, rule, name).mean(axis=0) for name in ("train_pass_rate", "train_entropy"))
-        axes.plot(reward, entropy, **line_style(index), label=label)
+        axes.plot(reward, entropy, **look, label=label)
         if rule != "grpo":
-            band(gaps, k, sweep.values(_SET, rule, "held_out_pass_at")[:, -1] - reference, index)
-    gaps.axhline(0, color=line_style(0)["color"], linewidth=1.2)
+            band(gaps, k, sweep.values(_SET, rule, "held_out_pass_at")[:, -1] - reference, look, label)
+    gaps.axhline(0, color=policy_looks(["grpo"])[0]["color"], linewidth=1.2, label="GRPO, n = 4")
     gaps.set_xscale("log", base=2)
     gaps.set_xticks(k, [str(one) for one in k])
     gaps.minorticks_off()
@@ -99,4 +99,4 @@ def _draw(sweep: Sweep, figure: Figure) -> None:
     axes.set_xlabel("mean pass rate, training prompts")
     axes.set_ylabel("mean entropy of the answer, nats")
     axes.set_title("simulated; prompts with at least 1 of 16 correct")
-    legend(figure, axes)
+    name_lines(figure, (axes, gaps))

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ada_bandit._types import FloatArray
-from ada_bandit.programs.figures import legend, line_style
+from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.claims import Measure
 from paper.figure1.analysis import late
 from paper.results import ItemResult, gaps
@@ -66,21 +66,21 @@ def analyse(sweep: Sweep) -> ItemResult:
 
 
 def _draw(sweep: Sweep, figure: Figure) -> None:
-    figure.set_size_inches(9.6, 6.0)
+    figure.set_size_inches(11.2, 6.0)
     panels = figure.subplots(2, 3, sharex=True, sharey="row", height_ratios=(3, 2))
     for column, name in enumerate(SETS):
         steps = sweep.values(name, "grpo", "steps_spent")[0]
         reference = sweep.values(name, "grpo", "train_pass_rate")
-        for index, (rule, label) in enumerate(NAMES.items()):
+        for (rule, label), look in zip(NAMES.items(), policy_looks(list(NAMES.values())), strict=True):
             values = sweep.values(name, rule, "train_pass_rate")
-            panels[0, column].plot(steps, values.mean(axis=0), **line_style(index), label=label)
+            panels[0, column].plot(steps, values.mean(axis=0), **look, label=label)
             if rule != "grpo":
-                band(panels[1, column], steps, values - reference, index)
-        panels[1, column].axhline(0, color=line_style(0)["color"], linewidth=1.2)
+                band(panels[1, column], steps, values - reference, look, label)
+        panels[1, column].axhline(0, color=policy_looks(["grpo"])[0]["color"], linewidth=1.2, label="GRPO, n = 4")
         panels[1, column].set_xlim(0, steps[-1])
         panels[0, column].set_title(_TITLES[name])
         panels[1, column].set_xlabel("step")
     panels[0, 0].set_ylim(0, None)
     panels[0, 0].set_ylabel("mean pass rate,\ntraining prompts (simulated)")
     panels[1, 0].set_ylabel("ahead of GRPO, n = 4\n± 2 standard errors")
-    legend(figure, panels[0, 0])
+    name_lines(figure, panels[:, -1])

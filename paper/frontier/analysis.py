@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit.programs.figures import GREY, legend, line_style
+from ada_bandit.programs.figures import GREY, equal_cost, legend
+from ada_bandit.programs.looks import policy_looks
 from paper.claims import Measure
 from paper.frontier.sweep import MODELS, NOISE, RULES, FrontierPlots, Step
 from paper.results import ItemResult
@@ -129,7 +130,7 @@ def _draw(data: FrontierPlots, figure: Figure) -> None:
             color=GREY,
             linewidth=1.2,
             marker=".",
-            label="n responses, group mean",
+            label="GRPO with n responses (group mean)",
         )
         axes.plot(
             costs,
@@ -145,11 +146,13 @@ def _draw(data: FrontierPlots, figure: Figure) -> None:
             "*",
             color="black",
             markersize=13,
-            label="the most efficient",
+            label="optimum: the most efficient for this law",
         )
-        for number, (name, point) in enumerate(zip(RULES, plot.points, strict=True)):
-            colour = line_style(number)["color"]
-            axes.plot(point.cost, point.utility / unit, "o", color=colour, markersize=9, label=_NAMES[name])
+        looks = policy_looks([_NAMES[name] for name in RULES])
+        points = [(point.cost, point.utility / unit) for point in plot.points]
+        equal_cost(axes, points, (plot.plain[:, 0], plot.plain[:, 1] / unit))
+        for name, place, look in zip(RULES, points, looks, strict=True):
+            axes.plot(*place, "o", color=look["color"], markersize=9, label=_NAMES[name])
         axes.set_title(f"objective: {'mean reward' if objective == 'mean' else 'mean of log p'}")
         axes.set_xlabel("responses a prompt")
         axes.set_xlim(0, 33)

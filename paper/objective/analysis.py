@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from ada_bandit.programs.figures import GREY, legend, line_style
+from ada_bandit.programs.figures import GREY
+from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.claims import Measure
 from paper.objective.sweep import AT, AVERAGES, Objectives
 from paper.results import ItemResult
@@ -72,18 +73,22 @@ def analyse(data: Objectives) -> ItemResult:
 def _draw(data: Objectives, figure: Figure) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure.set_size_inches(9.6, 4.4)
+    figure.set_size_inches(12.0, 4.4)
     axes, objectives = figure.subplots(1, 2)
-    for index, (name, label) in enumerate(_NAMES.items()):
-        axes.plot(data.rates, data.weights[name], **line_style(index), label=label)
-        objectives.plot(data.rates, data.objectives[name], **line_style(index))
+    for (name, label), look in zip(_NAMES.items(), policy_looks(list(_NAMES.values())), strict=True):
+        axes.plot(data.rates, data.weights[name], **look, label=label)
+        objectives.plot(data.rates, data.objectives[name], **look, label=label)
     reference = {"color": GREY, "linewidth": 1.2}
-    axes.plot(data.rates, data.limit, linestyle=":", **reference, label="balance, unlimited: F = logit(p)/2 - p")
+    axes.plot(data.rates, data.limit, linestyle=":", **reference, label="balance, unlimited:\nF = logit(p)/2 - p")
     axes.plot(data.rates, 1 / data.rates, linestyle="--", **reference, label="log p")
     objectives.plot(
-        data.rates, np.log(data.rates / (1 - data.rates)) / 2 - data.rates + 0.5, linestyle=":", **reference
+        data.rates,
+        np.log(data.rates / (1 - data.rates)) / 2 - data.rates + 0.5,
+        linestyle=":",
+        **reference,
+        label="balance, unlimited",
     )
-    objectives.plot(data.rates, np.log(2 * data.rates), linestyle="--", **reference)
+    objectives.plot(data.rates, np.log(2 * data.rates), linestyle="--", **reference, label="log p")
     axes.set_yscale("log")
     axes.set_ylim(0.5, 20)
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -97,4 +102,4 @@ def _draw(data: Objectives, figure: Figure) -> None:
     for each in (axes, objectives):
         each.set_xlabel("pass rate p")
         each.set_xlim(0, 1)
-    legend(figure, axes)
+    name_lines(figure, (axes, objectives))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ada_bandit._types import FloatArray
-from ada_bandit.programs.figures import GREY, legend, line_style
+from ada_bandit.programs.figures import GREY, legend
+from ada_bandit.programs.looks import policy_looks
 from paper.claims import Measure, sign_test
 from paper.figure6.analysis import larger_on_hard
 from paper.results import ItemResult
@@ -76,9 +77,9 @@ def _draw(data: Order, gains: dict[str, FloatArray], figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.4)
     axes, ours = figure.subplots(1, 2, width_ratios=(3, 2))
     at = np.arange(len(data.models))
-    for index, rule in enumerate(("pos", "balance"), start=1):
+    for rule in ("pos", "balance"):
         gap = data.accuracy[rule] - data.accuracy["grpo"]
-        colour = line_style(index)["color"]
+        colour = policy_looks([rule])[0]["color"]
         place = at + (0.15 if rule == "balance" else -0.15)
         for column in range(gap.shape[1]):
             axes.plot(gap[:, column], place, "o", color=colour, markersize=4, alpha=0.55)
@@ -91,7 +92,7 @@ def _draw(data: Order, gains: dict[str, FloatArray], figure: Figure) -> None:
     for index, name in enumerate(SETS):
         ours.errorbar(
             gains[name].mean(), index, xerr=2 * gains[name].std(ddof=1) / np.sqrt(gains[name].size), fmt="D",
-            color=line_style(2)["color"], markersize=7,
+            color=policy_looks(["balance"])[0]["color"], markersize=7,
         )  # fmt: skip
     ours.axvline(0, color=GREY, linewidth=1.2)
     ours.set_yticks(range(len(SETS)), ["at least 1 of 16", "1-5 of 16", "1-2 of 16"])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ada_bandit.programs.figures import legend, line_style
+from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.claims import Measure
 from paper.results import ItemResult, gaps
-from paper.training import MATCHED, NAMES, RULES, SETS, matched_to, paired, unanimous
+from paper.training import MATCHED, NAMES, RULES, SETS, band, matched_to, paired, unanimous
 from sim.learn.study import AXES, Axis, Sweep
 
 if TYPE_CHECKING:
@@ -63,18 +63,19 @@ def analyse(sweep: Sweep) -> ItemResult:
 
 
 def _draw(sweep: Sweep, figure: Figure) -> None:
-    figure.set_size_inches(9.6, 6.6)
+    figure.set_size_inches(12.4, 6.6)
     labels = NAMES | {matched_to(rule): name for rule, name in MATCHED.items()}
     panels = figure.subplots(2, 2, sharey=True)
     axis: Axis
     for axes, axis in zip(panels.flat, AXES, strict=True):
         end = sweep.common_budget(_SET, axis)
         grid = np.linspace(0, end, 80)
-        for index, (rule, label) in enumerate(labels.items()):
-            mean = np.mean([sweep.at_budget(_SET, rule, axis, float(budget)) for budget in grid], axis=1)
-            axes.plot(grid / _SCALE[axis], mean, **line_style(index), label=label)
+        for (rule, label), look in zip(labels.items(), policy_looks(list(labels.values())), strict=True):
+            values = np.transpose([sweep.at_budget(_SET, rule, axis, float(budget)) for budget in grid])
+            band(axes, grid / _SCALE[axis], values, look, label)
         axes.set_xlabel(_UNITS[axis])
         axes.set_xlim(0, end / _SCALE[axis])
     for axes in panels[:, 0]:
         axes.set_ylabel("held-out pass rate (simulated)")
-    legend(figure, panels[0, 0])
+    panels[0, 0].set_title("bands: 2 standard errors over seeds", fontsize=9.5)
+    name_lines(figure, panels.flat)

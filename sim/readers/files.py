@@ -42,9 +42,10 @@ def find(path: str | Path, notes: list[str]) -> list[Path]:
         others = len(every) - len(files)
         files = _uncensored(files, notes)
         if not files:
-            found = ", ".join(sorted({bare_suffix(each) or each.name for each in every})[:8]) or "nothing"
+            found = ", ".join(sorted({bare_suffix(each) or each.name for each in every})[:8])
+            what = f"holds no file of rollouts, only {found}" if found else "is empty"
             msg = (
-                f"the folder {where} holds no file of rollouts, only {found}; give a folder with .jsonl, .json, "
+                f"the folder {where} {what}; give a folder with .jsonl, .json, "
                 ".csv, .tsv or .parquet files, also as .gz or .zst"
             )
             raise InputError(msg)

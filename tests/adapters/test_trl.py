@@ -636,7 +636,7 @@ def tool(x: int) -> int:
         ),
         ("bayes", {}, {}, "group_size = 32"),
         (Policy(Never(), Rounds(8), 4, group="all"), {}, {}, "up to 8 responses .* 'all'"),  # type: ignore[arg-type]
-        ("reinforce-ada-pos", {"no_signal": "drop"}, {}, "unknown value of no_signal 'drop'"),
+        ("reinforce-ada-pos", {"no_signal": "drop"}, {}, "unknown value 'drop' of no_signal"),
         ("reinforce-ada-pos", {"memory": PassRateMemory()}, {}, "got a memory and no memory_key"),
         ("reinforce-ada-pos", {"memory_key": "name"}, {}, "got a memory_key and no memory"),
         ("reinforce-ada-pos", {"memory": 1, "memory_key": "name"}, {}, "must be a PassRateMemory; got 1"),

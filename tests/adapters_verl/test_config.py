@@ -31,9 +31,9 @@ def test_the_config_of_the_tests_is_accepted(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (("+ada.polcy=grpo",), "unknown option of ada 'polcy'"),
+        (("+ada.polcy=grpo",), "unknown option 'polcy' of ada"),
         (("+ada.mask_truncated_completions=maybe",), "true or false; got 'maybe'"),
-        (("+ada.no_signal=masc",), r"unknown value of ada\.no_signal 'masc'.*mask"),
+        (("+ada.no_signal=masc",), r"unknown value 'masc' of ada\.no_signal.*mask"),
         (("+ada.seed=-1",), "whole number of at least 0; got -1"),
         (("+ada.reward_timeout=soon",), "a number of at least 0; got 'soon'"),
         (("+ada.memory=true",), r"got ada.memory and no ada.memory_key. Add \+ada.memory_key=index"),

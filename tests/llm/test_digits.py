@@ -157,7 +157,7 @@ def test_counting_is_right_if_no_step_is_left_and_the_sum_is_right(digits: int) 
             "least_modulus must not exceed most_modulus; got 9 and 8",
         ),
         ({"count": {"least_count": 0}}, "least_count"),
-        ({"count": {"digits": 2}}, "option of family 'count'"),
+        ({"count": {"digits": 2}}, "option 'digits' of family 'count'"),
     ],
 )
 def test_sizes_that_are_refused(options: dict[str, dict[str, int]], message: str) -> None:

@@ -227,7 +227,7 @@ def test_shares_of_processes_cover_a_request_once_and_differ_by_one_at_most() ->
     [
         ("grpoo", "did you mean 'grpo'"),
         ("nowhere.toml", "does not exist"),
-        ("grpo:group=16", "unknown option of the preset 'grpo' 'group'"),
+        ("grpo:group=16", "unknown option 'group' of the preset 'grpo'"),
         ({"preset": "grpo", "group": 4}, "group"),
         ({"empirical_bayes": {"noise": 1.0}}, "noise"),
         ({"empirical_bayes": {}, "preset": "grpo"}, "preset"),

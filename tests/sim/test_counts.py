@@ -148,7 +148,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         from_file(tmp_path / "nope.csv")
     folder = tmp_path / "folder.csv"
     folder.mkdir()
-    with pytest.raises(InputError, match="holds no file of rollouts, only nothing"):
+    with pytest.raises(InputError, match="is empty; give a folder with"):
         from_file(folder)
     (folder / "a.csv").write_text(CSV + "a,1,2\n")
     assert from_file(folder).label == "folder.csv"

@@ -150,7 +150,7 @@ def test_figure(count: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"drift": "sudden"}, "unknown drift 'sudden'; Known: abrupt, gradual"),
+        ({"drift": "sudden"}, "unknown drift 'sudden'; known: abrupt, gradual"),
         ({"noise_ratios": ()}, "give at least one noise ratio"),
         ({"steps": 3}, "steps must be a whole number of at least 4; got 3"),
         ({"runs": 0}, "runs must be a whole number of at least 1; got 0"),
