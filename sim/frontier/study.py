@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -107,8 +108,9 @@ def presets() -> tuple[AnyPolicy, ...]:
 
 
 def plain_sizes(largest: int) -> tuple[int, ...]:
-    """Return the sizes of plain groups that are drawn as a curve, up to `largest`."""
-    return tuple(n for n in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if n <= largest)
+    """Return the sizes of plain groups that are drawn as a curve, to the first one of at least `largest`."""
+    sizes = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+    return sizes[: 1 + sum(n < largest for n in sizes)]
 
 
 def best_policy(law: Law, model: ScoreModel, max_samples: int, spend: float | None = None) -> AnyPolicy:
@@ -190,7 +192,7 @@ def place_policies(
     edge = Frontier((*searched.vertices[:at], *new, *searched.vertices[at:]))
     plain = [
         scoring.efficiency(Policy(Never(), Rounds(n), n, All(), GroupMean()), law)
-        for n in plain_sizes(max(8, int(max(one.expected_samples for one in efficiencies))))
+        for n in plain_sizes(max(8, math.ceil(max(one.expected_samples for one in efficiencies))))
     ]
     advance(1)
 

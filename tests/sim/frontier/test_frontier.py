@@ -24,7 +24,7 @@ from ada_bandit.presets import preset_names
 from ada_bandit.verifier import VerifierNoise
 from sim.cli import app
 from sim.frontier.figure import write_figures
-from sim.frontier.study import FrontierPlot, place_policies, presets
+from sim.frontier.study import FrontierPlot, place_policies, plain_sizes, presets
 from sim.score_model import Scoring, has_efficiency, parse_noise_ratio
 from sim.sources import Source
 
@@ -194,3 +194,10 @@ def test_errors_are_one_line(arguments: list[str], message: str, tmp_path: Path)
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("largest", "last"), [(8, 8), (16, 16), (17, 24), (24, 24), (25, 32), (128, 128), (200, 128)])
+def test_the_curve_of_plain_groups_reaches_as_far_as_the_policies(largest: int, last: int) -> None:
+    sizes = plain_sizes(largest)
+    assert sizes[-1] == last
+    assert sizes[-2] < largest
