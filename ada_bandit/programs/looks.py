@@ -25,13 +25,14 @@ MOST_LINES = 6
 
 # A colour a kind of method, after Okabe and Ito and Paul Tol; members of a kind differ by their dashes.
 _KINDS: dict[str, tuple[str, ...]] = {
-    "#0072B2": ("grpo", "grpo matched to"),
+    "#0072B2": ("grpo",),
     "#D55E00": ("reinforce-ada-pos", "pos"),
     "#009E73": ("reinforce-ada-balance", "balance"),
     "#AA4499": ("bayes", "empirical-bayes", "optimum", "best-efficiency", "best-signal"),
     "#B8860B": ("raft", "reinforce", "constant", "one", "positives", "psr", "nsr", "w-reinforce", "reinforce-rej"),
     "#3E9BCB": ("dr-grpo", "dr. grpo", "rloo", "posterior", "maxrl", "pkpo", "jspo", "ngrpo", "ha-dw"),
     "#882255": ("speed", "dapo", "aero", "pods", "pilot-commit", "reinforce-ada-seq", "seq", "dars-et", "dars-hw"),
+    # Shared budgets, in whose figures each method has a panel of its own.
     "#7A7A00": (
         "uniform",
         "neyman",
@@ -47,8 +48,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
         "mopps",
         "greso",
         "cures",
-        "mixed",
-    ),
+    ),  # fmt: skip
 }
 # For names that are no known method: a user's own rules, first of all.
 _OTHERS = ("#000000", "#6A51A3", "#8C564B")
