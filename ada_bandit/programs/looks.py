@@ -33,23 +33,9 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "#3E9BCB": ("dr-grpo", "dr. grpo", "rloo", "posterior", "maxrl", "pkpo", "jspo", "ngrpo", "ha-dw"),
     "#882255": ("speed", "dapo", "aero", "pods", "pilot-commit", "reinforce-ada-seq", "seq", "dars-et", "dars-hw"),
     # Shared budgets, in whose figures each method has a panel of its own.
-    "#7A7A00": (
-        "uniform",
-        "neyman",
-        "greedy",
-        "gvm",
-        "reinforce-ada-est",
-        "knapsack",
-        "vip",
-        "hora",
-        "coba-rl",
-        "dynamo",
-        "e3",
-        "mopps",
-        "greso",
-        "cures",
-    ),  # fmt: skip
-}
+    "#7A7A00": ("uniform", "neyman", "greedy", "gvm", "reinforce-ada-est", "knapsack", "vip", "hora", "coba-rl",
+                "dynamo", "e3", "mopps", "greso", "cures"),
+}  # fmt: skip
 # For names that are no known method: a user's own rules, first of all.
 _OTHERS = ("#000000", "#6A51A3", "#8C564B")
 
