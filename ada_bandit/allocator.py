@@ -657,7 +657,7 @@ class Allocator:
         lines = [f"{self.prompts} prompts under {self._label}: {cost}, {rounds}"]
         if m["running"]:
             lines.append(f"{m['running']} still running, {m['outstanding']} responses outstanding")
-        short = f"{m['unresolved_no_positive']} for want of positives, {m['unresolved_no_negative']} of negatives"
+        short = f"{m['unresolved_no_positive']} short of positives, {m['unresolved_no_negative']} of negatives"
         lines.append(f"exited: {m['resolved']} resolved, {m['exhausted']} exhausted ({short})")
         without = f"without signal: {m['no_signal']} of {sampled} ({share * m['no_signal']:.1f} %)"
         if not math.isnan(m["plain_no_signal"]):

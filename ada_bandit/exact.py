@@ -61,9 +61,9 @@ class Analysis:
     gradient_weight: FloatArray
     """w(p) per kept slot: E[update] = w(p) grad p, with the sum over the group divided by its size n."""
     short_of_positives: FloatArray
-    """Chance to exit unresolved for want of correct responses; of any correct one for `Never`."""
+    """Chance to exit unresolved short of correct responses; of any correct one for `Never`."""
     short_of_negatives: FloatArray
-    """Chance to exit unresolved for want of incorrect responses, likewise."""
+    """Chance to exit unresolved short of incorrect responses, likewise."""
     kept_false_positives: FloatArray
     """Mean number of kept responses that are incorrect and were taken for correct; 0 for a perfect verifier."""
     kept_false_negatives: FloatArray

@@ -96,7 +96,7 @@ class Checkpoints:
         Raises
         ------
         CheckpointError
-            If it can't be written, for want of space for instance. What was written of it is
+            If it can't be written, for instance because the disk is full. What was written of it is
             deleted; the checkpoints before it are untouched.
         """
         path = self.folder_of(step)

@@ -71,10 +71,10 @@ class Simulation:
     """Share of prompts at whose exit the rule held."""
     resolved_se: float
     short_of_positives: float
-    """Share of prompts that exit unresolved for want of correct responses."""
+    """Share of prompts that exit unresolved short of correct responses."""
     short_of_positives_se: float
     short_of_negatives: float
-    """Share of prompts that exit unresolved for want of incorrect responses."""
+    """Share of prompts that exit unresolved short of incorrect responses."""
     short_of_negatives_se: float
 
 

@@ -293,7 +293,7 @@ def test_the_summary_says_what_a_step_did() -> None:
         allocator.tell(allocator.ask().ids, np.zeros(8))
     assert allocator.summary().splitlines() == [
         "2 prompts under reinforce-ada-balance: 40 responses, 20.00 a prompt, in 4 rounds (2.50 a prompt)",
-        "exited: 1 resolved, 1 exhausted (1 for want of positives, 0 of negatives)",
+        "exited: 1 resolved, 1 exhausted (1 short of positives, 0 of negatives)",
         # (4 choose 4) twice over (8 choose 4) for the first prompt, 1 for the second.
         "without signal: 1 of 2 (50.0 %); 4 plain responses would have left about 1 (51.4 %)",
         "pool pass rate: 0.2500 (unbiased)",

@@ -267,7 +267,7 @@ def test_uniform_group_of_the_whole_pool_is_the_same_as_all() -> None:
         (Quota(0, 2), ["....", "....", "....", "...."], ["++..", "++..", "++..", "++.."]),
         # A rule that never holds wants nothing but signal.
         (Never(), ["....", "....", "....", "++++"], ["+...", "+...", "+...", "+..."]),
-        # Too many positives: nothing helps, and it is for want of neither.
+        # Too many positives: nothing helps, and it is not short of either.
         (~Positive(2), ["....", "....", "....", "...."], ["....", "....", "....", "...."]),
     ],
 )

@@ -347,7 +347,7 @@ class RolloutLog:
         Raises
         ------
         InputError
-            If they can't be written, for want of space for instance; the same command goes on later.
+            If they can't be written, for instance because the disk is full; the same command goes on later.
         """
         try:
             # Texts first: a line of the log without its texts could not be completed.

@@ -46,9 +46,9 @@ class ComparedPolicy:
     resolved: float
     """Share of prompts whose exit rule holds at the exit, exact."""
     short_of_positives: float
-    """Share of prompts that exit unresolved for want of positives, exact."""
+    """Share of prompts that exit unresolved short of positives, exact."""
     short_of_negatives: float
-    """Share of prompts that exit unresolved for want of negatives, exact."""
+    """Share of prompts that exit unresolved short of negatives, exact."""
     cost: float
     """Responses per prompt over those of the reference (`Comparison.reference`)."""
     extra_responses: float | None

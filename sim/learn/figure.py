@@ -128,7 +128,7 @@ def _plain_powers(axis: Any) -> None:
 
 
 def _unresolved(sweep: Sweep, task: str, axes: Axes, lacking: Literal["positives", "negatives"]) -> None:
-    """Draw how many prompts stay unresolved for want of a class; GRPO, which has no rule, lacks it in its group."""
+    """Draw how many prompts stay unresolved short of a class; GRPO, which has no rule, lacks it in its group."""
     for policy in sweep.policies:
         if policy not in sweep.matched[task]:
             steps = sweep.runs[task, policy][0].spent("steps")

@@ -144,9 +144,9 @@ class TrainingRun:
     resolved: FloatArray
     """`[step]` Share of prompts at whose exit the rule held."""
     short_of_positives: FloatArray
-    """`[step]` Share of prompts that exit unresolved for want of correct responses."""
+    """`[step]` Share of prompts that exit unresolved short of correct responses."""
     short_of_negatives: FloatArray
-    """`[step]` Share of prompts that exit unresolved for want of incorrect responses."""
+    """`[step]` Share of prompts that exit unresolved short of incorrect responses."""
     kept: FloatArray
     """`[step]` Responses kept for the update."""
     update_norm: FloatArray

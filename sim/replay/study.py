@@ -78,9 +78,9 @@ class ReplayedPolicy:
     exhausted: Span
     """Share of prompts that exit otherwise."""
     short_of_positives: Span
-    """Share of prompts that exit unresolved for want of positives."""
+    """Share of prompts that exit unresolved short of positives."""
     short_of_negatives: Span
-    """Share of prompts that exit unresolved for want of negatives."""
+    """Share of prompts that exit unresolved short of negatives."""
     plain_no_signal: float | None
     """Share of prompts that n plain responses would leave without signal: exact for n drawn from a plain log,
     an estimate for one that is stopped or a selection."""

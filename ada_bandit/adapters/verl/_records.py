@@ -32,7 +32,7 @@ class Group(TypedDict):
     """Responses that were drawn because others got no score."""
     no_positive: int
     no_negative: int
-    """Prompts that exited unresolved for want of a class. Like the two above, the number of a whole batch stands in
+    """Prompts that exited unresolved short of a class. Like the two above, the number of a whole batch stands in
     one of its prompts."""
 
 
