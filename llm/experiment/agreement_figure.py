@@ -28,7 +28,7 @@ def write_agreement(
 
 
 def _draw(points: Mapping[str, Sequence[Point]], found: Agreement, reference: str, figure: Figure) -> None:
-    figure.set_size_inches(10.6, 5.4)
+    figure.set_size_inches(max(0.8 + 4.9 * len(points), 6.0), 5.6)
     grid = figure.subplots(1, len(points), squeeze=False, sharey=True)[0]
     values = [value for rows in points.values() for row in rows for value in row[1:3]]
     low, high = min(values) / 1.25, max(values) * 1.25
@@ -50,9 +50,9 @@ def _draw(points: Mapping[str, Sequence[Point]], found: Agreement, reference: st
             each.set_major_locator(_fixed(ticks))
             each.set_major_formatter("{x:g}")
             each.set_minor_locator(_fixed([]))
-        axes.set_xlabel(f"predicted: responses of {reference} over the arm's")
         axes.set_title(task)
     grid[0].set_ylabel("measured")
+    figure.supxlabel(f"predicted: responses of {reference} over the arm's", fontsize=10)
     figure.suptitle(
         f"tau {found.tau:.2f} ± {found.tau_error:.2f}, slope {found.slope:.2f} ± {found.slope_error:.2f} over "
         f"{found.count} arms; line: as predicted; bars: 95 % over base models and seeds",
