@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,12 @@ def unknown_name(kind: str, name: Any, known: Iterable[str]) -> InputError:
         The names that there are.
     """
     known = sorted(known)
-    near = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {near[0]!r}? Known" if near else "known"
+    hint = did_you_mean(name, known)
     kind, of, owner = kind.partition(" of ")
-    return InputError(f"unknown {kind} {name!r}{of}{owner}; {hint}: {', '.join(known)}")
+    return InputError(f"unknown {kind} {name!r}{of}{owner}{f'{hint} Known' if hint else '; known'}: {', '.join(known)}")
+
+
+def did_you_mean(name: Any, known: Sequence[str]) -> str:
+    """Return ``; did you mean 'x'?`` with the known name that is nearest, or nothing where none is near."""
+    near = difflib.get_close_matches(str(name), known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

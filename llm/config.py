@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ada_bandit.errors import InputError, unknown_name
+from ada_bandit.errors import InputError, did_you_mean
 
 __all__ = [
     "CheckpointConfig",
@@ -401,12 +401,13 @@ def parse_changes(texts: Sequence[str]) -> dict[str, Any]:
 
 def config_problem(error: ValidationError, model: type[BaseModel], where: str) -> InputError:
     """Turn what pydantic found into one error that names each place, the value there and what is known."""
-    lines, known = [], ""
+    lines: list[str] = []
+    known: list[str] = []
     for each in error.errors():
         place = ".".join(map(str, each["loc"])) or "the config"
         if each["type"] == "extra_forbidden":
-            told, _, known = str(unknown_name("key", place, _names(model))).partition(" Known: ")
-            lines.append(told.rstrip(";"))
+            known = sorted(_names(model))
+            lines.append(f"unknown key {place!r}{did_you_mean(place, known)}")
         elif each["type"] == "missing":
             lines.append(f"{place} is missing")
         elif each["type"] == "value_error":
@@ -414,7 +415,7 @@ def config_problem(error: ValidationError, model: type[BaseModel], where: str) -
         else:
             lines.append(f"{place} = {each['input']!r}: {each['msg']}")
     if known:
-        lines.append(f"known keys: {known}")
+        lines.append(f"known keys: {', '.join(known)}")
     msg = f"the config {where!r} can't be used:\n  " + "\n  ".join(lines)
     return InputError(msg)
 

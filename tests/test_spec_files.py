@@ -60,7 +60,7 @@ def test_preset_with_options() -> None:
         ("grpo:group_size", "written NAME:key=value"),
         ("grpo:group_size=4,group_size=8", "'group_size' is given twice"),
         ("grpo:group_size=four", "the option 'group_size' of a preset is a whole number; got 'four'"),
-        ("grpo:groupsize=4", "'groupsize'; did you mean 'group_size'"),
+        ("grpo:groupsize=4", "'groupsize' of the preset 'grpo'; did you mean 'group_size'"),
         ("grpo:group_size=0", "group_size must be a whole number of at least 1; got 0"),
         ("reinforce-ada-pos:rounds=0", "rounds must be a whole number of at least 1; got 0"),
         ("reinforce-ada-pos:group_size=33", "group_size = 33 is larger than the largest possible pool of 32"),
@@ -116,7 +116,7 @@ def test_users_rule_by_name_and_in_toml(tmp_path: Path, rules: Path, capsys: pyt
 
 
 def test_option_that_a_users_rule_lacks(rules: Path) -> None:
-    with pytest.raises(InputError, match="'lenght'; did you mean 'length'"):
+    with pytest.raises(InputError, match="'lenght' of the rule 'streak'; did you mean 'length'"):
         read_policies(["streak:lenght=2"], [rules])
     with pytest.raises(InputError, match="the exit rule 'streak' raised"):
         read_policies(["streak:length=text"], [rules])

@@ -333,7 +333,7 @@ def test_an_interrupted_call_leaves_nothing_to_the_next(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"truncated": "rong"}, r"'rong'; did you mean 'wrong'\?"),
+        ({"truncated": "rong"}, r"'rong' of truncated responses; did you mean 'wrong'\?"),
         ({"time_limit": 0}, "time_limit must be a finite number .*got 0"),
         ({"workers": -1}, "workers must be a whole number of at least 0; got -1"),
     ],
