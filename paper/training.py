@@ -38,6 +38,7 @@ __all__ = [
     "main_runs",
     "matched_to",
     "paired",
+    "standard_error",
     "unanimous",
     "variant_runs",
     "variants",
@@ -47,7 +48,7 @@ RULES: Mapping[str, Callable[[], Policy]] = {"grpo": grpo, "pos": pos, "balance"
 """The paper's algorithms by short name."""
 NAMES = {"grpo": "GRPO, n = 4", "pos": "pos", "balance": "balance"}
 """What figures call them."""
-MATCHED = {"pos": "GRPO, responses of pos", "balance": "GRPO, responses of balance"}
+MATCHED = {"pos": "GRPO, as many\nresponses as pos", "balance": "GRPO, as many\nresponses as balance"}
 """What figures call the GRPO that draws as many responses as an adaptive rule does."""
 SETS = ("all", "moderate", "hard")
 """The prompt sets: at least 1, 1 to 5, and 1 to 2 of 16 correct at the start."""
@@ -189,6 +190,13 @@ def unanimous(readings: Mapping[str, tuple[FloatArray, FloatArray]], level: floa
     return Measure(text, wins=len(ahead), losses=len(behind), readings=len(gaps))
 
 
+def standard_error(values: FloatArray) -> FloatArray:
+    """Return the standard error of the mean over seeds of ``[seed, ...]`` values; 0 for one seed."""
+    if len(values) < 2:
+        return np.zeros(values.shape[1:])
+    return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+
+
 def band(axes: Axes, x: FloatArray, values: FloatArray, look: Mapping[str, Any], label: str) -> None:
     """Draw the mean over seeds of ``[seed, x]`` values, with a band of two standard errors.
 
@@ -200,6 +208,6 @@ def band(axes: Axes, x: FloatArray, values: FloatArray, look: Mapping[str, Any],
         Colour and dashes, and the line's name.
     """
     mean = values.mean(axis=0)
-    error = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
+    error = standard_error(values)
     axes.fill_between(x, mean - 2 * error, mean + 2 * error, color=look["color"], alpha=0.18, linewidth=0)
     axes.plot(x, mean, label=label, **look)

@@ -11,6 +11,7 @@ from ada_bandit.programs.figures import GREY
 from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.bias.sweep import BaselineErrors
 from paper.claims import Measure
+from paper.drawing import name_within
 from paper.results import ItemResult
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["analyse"]
 
 _AT = (0.05, 0.2, 0.5, 0.8)
-_NAMES = {"pos": "pos", "balance": "balance", "seq": "seq, v3's example (rounds of 16, quotas of 8)"}
+_NAMES = {"pos": "pos", "balance": "balance", "seq": "seq, v3's example:\nrounds of 16,\nquotas of 8"}
 
 
 def analyse(data: BaselineErrors) -> ItemResult:
@@ -92,13 +93,14 @@ def _draw(data: BaselineErrors, figure: Figure) -> None:
         "round_lagged": "rounds before",
         "unbiased": "unbiased (GMS)",
     }
-    # All four are the same policy: its colour, and dashes for its baselines.
+    # All four are the same policy: its colour, and dashes for its baselines. Their ends meet.
     for (key, label), look in zip(names.items(), policy_looks(["balance"] * len(names)), strict=True):
-        weights.plot(data.rates, data.estimators["balance"][key].gradient_weight, **look, label=label)
+        (line,) = weights.plot(data.rates, data.estimators["balance"][key].gradient_weight, **look)
+        name_within(weights, line, 0.5, above=key in {"pool_mean", "leave_one_out"}, label=label)
     weights.set_title("balance: gradient that each baseline leaves")
     weights.set_ylabel("sum over the pool / (E[N] grad p)")
     weights.set_ylim(0.86, 1.08)
     for each in (axes, weights):
         each.set_xlabel("pass rate p")
         each.set_xlim(0, 1)
-    name_lines(figure, (axes, weights))
+    name_lines(figure, [axes])

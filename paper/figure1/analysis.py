@@ -81,13 +81,15 @@ def _draw(sweep: Sweep, figure: Figure) -> None:
     labels = NAMES | {matched_to(rule): name for rule, name in MATCHED.items()}
     for (rule, label), look in zip(labels.items(), policy_looks(list(labels.values())), strict=True):
         values = sweep.values(_SET, rule, "train_pass_rate")
-        axes.plot(steps, values.mean(axis=0), **look, label=label)
+        band(axes, steps, values, look, label)
         if rule != "grpo":
             band(gaps, steps, values - reference, look, label)
     gaps.axhline(0, color=policy_looks(["grpo"])[0]["color"], linewidth=1.2, label="GRPO, n = 4")
+    # Room for the names of lines that end together.
+    axes.margins(y=0.12)
     axes.set_title("simulated; prompts with at least 1 of 16 correct")
     axes.set_ylabel("mean pass rate, training prompts")
-    gaps.set_title("ahead of GRPO, n = 4 (± 2 standard errors)")
+    gaps.set_title("ahead of GRPO, n = 4 (bands: ± 2 standard errors)")
     gaps.set_ylabel("difference in pass rate")
     for each in (axes, gaps):
         each.set_xlabel("step")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit.programs.figures import GREY, legend, line_style
+from ada_bandit.programs.figures import GREY
+from ada_bandit.programs.looks import name_lines
 from paper.claims import Measure
 from paper.figure2.sweep import Curves
 from paper.published import settings
@@ -65,15 +66,15 @@ def _draw(curves: dict[str, Curves], figure: Figure) -> None:
     figure.set_size_inches(9.6, 4.6)
     axes, rest = figure.subplots(1, 2, width_ratios=(3, 2))
     fine = np.geomspace(1, 256, 200)
-    for index, (model, curve) in enumerate(curves.items()):
-        colour = line_style(index)["color"]
+    for colour, (model, curve) in zip(("black", GREY), curves.items(), strict=True):
         name = _NAMES[model]
         rates, weights = curve.law.quadrature(1)
-        axes.plot(fine, 1 - (1 - rates) ** fine[:, None] @ weights, color=colour, label=f"pass@k, {name}")
+        axes.plot(fine, 1 - (1 - rates) ** fine[:, None] @ weights, color=colour, label=f"pass@k,\n{name}")
         correct = rates ** fine[:, None] @ weights
-        axes.plot(fine, correct, color=colour, linestyle="--", label=f"all-correct@k, {name}")
+        axes.plot(fine, correct, color=colour, linestyle="--", label=f"all-correct@k,\n{name}")
         for published, marker in ((curve.pass_at_k, "o"), (curve.all_correct_at_k, "s")):
-            axes.plot(curve.k, published, marker, color=colour, markersize=5, markerfacecolor="white")
+            ring: dict[str, Any] = {"color": colour, "markersize": 5, "markerfacecolor": "white"}
+            axes.plot(curve.k, published, marker, **ring, label="_published")
         for values, published, marker in (
             (curve.fit_pass, curve.pass_at_k, "o"),
             (curve.fit_all, curve.all_correct_at_k, "s"),
@@ -91,6 +92,6 @@ def _draw(curves: dict[str, Curves], figure: Figure) -> None:
         each.set_xlabel("responses k")
     axes.set_ylabel("share of prompts")
     axes.set_ylim(0, 0.9)
-    axes.set_title("marks: published; lines: the fitted law")
-    rest.set_title("law minus published")
-    legend(figure, axes)
+    axes.set_title("marks: published; lines: the fitted laws")
+    rest.set_title("law minus published\n(circles: pass@k; squares: all-correct@k)")
+    name_lines(figure, [axes])

@@ -10,6 +10,7 @@ import numpy as np
 from ada_bandit.programs.figures import GREY, legend
 from ada_bandit.programs.looks import policy_looks
 from paper.claims import Measure
+from paper.drawing import MARKS
 from paper.figure1.analysis import late
 from paper.results import ItemResult
 from paper.training import NAMES
@@ -82,9 +83,10 @@ def _draw(gaps: dict[str, dict[str, tuple[float, float]]], figure: Figure) -> No
         mean = [gaps[name][rule][0] for name in names]
         error = [2 * gaps[name][rule][1] for name in names]
         style: dict[str, Any] = {"color": policy_looks([rule])[0]["color"], "markersize": 6, "elinewidth": 1.6}
-        axes.errorbar(mean, at, xerr=error, fmt="o", label=NAMES[rule], **style)
+        axes.errorbar(mean, at, xerr=error, fmt=MARKS[rule], label=NAMES[rule], **style)
     axes.axvline(0, color=GREY, linewidth=1.2)
-    axes.set_yticks(np.arange(len(names)), names)
+    words = {"main": "as in Figure 1: Adam, softmax policy"}
+    axes.set_yticks(np.arange(len(names)), [words.get(name, name) for name in names])
     axes.invert_yaxis()
     axes.set_xlabel(
         "mean pass rate over the second half, minus that of GRPO with n = 4\n(± 2 standard errors over seeds)"

@@ -11,7 +11,7 @@ from ada_bandit._types import FloatArray
 from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.claims import Measure
 from paper.results import ItemResult, gaps
-from paper.training import MATCHED, NAMES, RULES, band, matched_to, paired
+from paper.training import MATCHED, NAMES, RULES, band, matched_to, paired, standard_error
 from sim.learn.study import Sweep
 
 if TYPE_CHECKING:
@@ -85,8 +85,10 @@ def _draw(sweep: Sweep, figure: Figure) -> None:
     reference = sweep.values(_SET, "grpo", "held_out_pass_at")[:, -1]
     labels = NAMES | {matched_to(rule): name for rule, name in MATCHED.items()}
     for (rule, label), look in zip(labels.items(), policy_looks(list(labels.values())), strict=True):
-        reward, entropy = (sweep.values(_SET, rule, name).mean(axis=0) for name in ("train_pass_rate", "train_entropy"))
-        axes.plot(reward, entropy, **look, label=label)
+        reward, entropy = (sweep.values(_SET, rule, name) for name in ("train_pass_rate", "train_entropy"))
+        axes.plot(reward.mean(axis=0), entropy.mean(axis=0), **look, label=label)
+        (x, wide), (y, high) = ((v[:, -1].mean(), 2 * standard_error(v[:, -1])) for v in (reward, entropy))
+        axes.errorbar(x, y, xerr=wide, yerr=high, fmt="none", color=look["color"], elinewidth=1.2)
         if rule != "grpo":
             band(gaps, k, sweep.values(_SET, rule, "held_out_pass_at")[:, -1] - reference, look, label)
     gaps.axhline(0, color=policy_looks(["grpo"])[0]["color"], linewidth=1.2, label="GRPO, n = 4")
@@ -95,8 +97,11 @@ def _draw(sweep: Sweep, figure: Figure) -> None:
     gaps.minorticks_off()
     gaps.set_xlabel("responses k")
     gaps.set_ylabel("held-out pass@k at the end, minus GRPO's")
-    gaps.set_title("bands: 2 standard errors over seeds")
+    gaps.set_title("bands: ± 2 standard errors over seeds")
     axes.set_xlabel("mean pass rate, training prompts")
     axes.set_ylabel("mean entropy of the answer, nats")
-    axes.set_title("simulated; prompts with at least 1 of 16 correct")
+    axes.set_title("simulated, at least 1 of 16 correct (crosses: ± 2 s.e.)")
+    # Room for the names of lines that end together.
+    for each in (axes, gaps):
+        each.margins(y=0.12)
     name_lines(figure, (axes, gaps))

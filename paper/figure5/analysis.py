@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit.programs.figures import GREY, legend, line_style
+from ada_bandit.programs.figures import GREY
+from ada_bandit.programs.looks import name_lines
 from paper.claims import Measure
+from paper.drawing import NEUTRAL
 from paper.figure5.sweep import BALANCE, LABELS, Dynamics, Fit, Reading
 from paper.published import settings
 from paper.results import ItemResult
@@ -159,22 +161,23 @@ def analyse(data: Dynamics) -> ItemResult:
 
 
 _LOOKS = {
-    "mixture": (0, "mixture of base and RL, at least 1 of 16"),
-    "spread": (1, "logit shift and scale, at least 1 of 16"),
-    "spread, 1-5 of 16": (2, "logit shift and scale, 1-5 of 16"),
+    "mixture": (NEUTRAL[2], "mixture of base\nand RL, at least\n1 of 16 correct"),
+    "spread": (NEUTRAL[0], "logit shift and\nscale, at least\n1 of 16 correct"),
+    "spread, 1-5 of 16": (NEUTRAL[1], "logit shift and\nscale, 1-5 of 16\ncorrect"),
 }
 
 
 def _draw(data: Dynamics, figure: Figure) -> None:
-    figure.set_size_inches(9.6, 6.2)
+    figure.set_size_inches(10.6, 6.4)
     panels = figure.subplots(2, 3, sharex=True)
     axes: Axes
     for axes, (name, label) in zip(panels.flat, LABELS.items(), strict=True):
-        axes.plot(data.steps, data.published[name], "o", color="black", markersize=5, label="published", zorder=4)
-        for path, (index, words) in _LOOKS.items():
+        dots: dict[str, Any] = {"color": "black", "markerfacecolor": "white", "markersize": 5, "zorder": 4}
+        axes.plot(data.steps, data.published[name], "o", **dots, label="_published")
+        for path, (look, words) in _LOOKS.items():
             predicted = data.fits[path].predicted[name]
             seen = np.isfinite(predicted)
-            axes.plot(data.steps[seen], predicted[seen], color=line_style(index)["color"], linewidth=1.7, label=words)
+            axes.plot(data.steps[seen], predicted[seen], **look, linewidth=1.7, label=words)
         axes.set_title(label)
         axes.set_ylim(0, None)
     for axes in panels[1]:
@@ -182,30 +185,31 @@ def _draw(data: Dynamics, figure: Figure) -> None:
     panels[0, 0].set_ylabel("responses a step")
     panels[1, 0].set_ylabel("prompts of 512")
     panels[0, 2].set_ylabel("prompts of 512")
-    legend(figure, panels[0, 0])
+    figure.suptitle("rings: published; lines: three paths of laws", x=0.01, ha="left", fontsize=10.5)
+    name_lines(figure, panels[:, -1])
 
 
 def _draw_readings(data: Dynamics, figure: Figure) -> None:
-    figure.set_size_inches(9.6, 3.9)
+    figure.set_size_inches(11.6, 4.2)
     axes, mean = figure.subplots(1, 2)
-    for index, (reading, values) in enumerate(data.misfit.items()):
+    for look, (reading, values) in zip(NEUTRAL, data.misfit.items(), strict=True):
         seen = data.fitted
-        axes.plot(data.steps[seen], values[seen], marker="o", markersize=4, **line_style(index), label=reading.label)
+        label = reading.label.replace("; ", ";\n")
+        axes.plot(data.steps[seen], values[seen], marker="o", markersize=4, **look, label=label)
     error = settings()["reading_error_figure5"]
     axes.axhspan(0, error, color="#efefef", zorder=0)
-    axes.annotate("reading error", (data.steps[data.fitted][-1], error), ha="right", va="bottom", color=GREY)
+    axes.annotate("reading error", (data.steps[data.fitted][0], error), ha="left", va="bottom", color=GREY)
     axes.set_ylim(-0.01, 0.6)
     axes.set_title("balance run: least possible error over all laws")
     axes.set_ylabel("largest relative error")
     seen = data.fitted
-    mean.fill_between(
-        data.steps[seen], *data.mean_bounds[seen].T, color="#cfe3f0", label="all laws within reading errors"
-    )
-    for path, (index, words) in _LOOKS.items():
-        mean.plot(data.steps[seen], data.fits[path].mean[seen], color=line_style(index)["color"], label=words)
+    mean.fill_between(data.steps[seen], *data.mean_bounds[seen].T, color="#e2e2e2")
+    for path, (look, words) in _LOOKS.items():
+        mean.plot(data.steps[seen], data.fits[path].mean[seen], **look, label=words)
     mean.set_ylim(0, 1)
-    mean.set_title("mean pass rate that the counts imply")
+    mean.set_title("mean pass rate that the counts imply\n(grey: all laws within reading errors)")
     mean.set_ylabel("mean pass rate of the training prompts")
     for each in (axes, mean):
         each.set_xlabel("training step")
-        each.legend(fontsize=8, loc="upper right" if each is axes else "lower right")
+        each.set_xlim(0, 1.02 * data.steps[seen][-1])
+    name_lines(figure, (axes, mean), size=8.5)

@@ -73,7 +73,7 @@ def _draw(sweep: Sweep, figure: Figure) -> None:
         reference = sweep.values(name, "grpo", "train_pass_rate")
         for (rule, label), look in zip(NAMES.items(), policy_looks(list(NAMES.values())), strict=True):
             values = sweep.values(name, rule, "train_pass_rate")
-            panels[0, column].plot(steps, values.mean(axis=0), **look, label=label)
+            band(panels[0, column], steps, values, look, label)
             if rule != "grpo":
                 band(panels[1, column], steps, values - reference, look, label)
         panels[1, column].axhline(0, color=policy_looks(["grpo"])[0]["color"], linewidth=1.2, label="GRPO, n = 4")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ada_bandit.programs.figures import GREY, equal_cost, legend
-from ada_bandit.programs.looks import policy_looks
+from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.claims import Measure
+from paper.drawing import MARKS
 from paper.frontier.sweep import MODELS, NOISE, RULES, FrontierPlots, Step
 from paper.results import ItemResult
 
@@ -109,20 +110,22 @@ def analyse(data: FrontierPlots) -> ItemResult:
 
 
 def _draw(data: FrontierPlots, figure: Figure) -> None:
-    figure.set_size_inches(9.6, 4.2)
+    figure.set_size_inches(10.6, 4.2)
     panels = figure.subplots(1, 2)
+    plots = []
     for axes, objective in zip(panels, ("mean", "log"), strict=True):
         index = next(
             i for i, m in enumerate(MODELS) if (m.objective, m.noise_ratio, m.update_cost) == (objective, 1.0, 0.0)
         )
         plot = data.plots[index]
+        plots.append(plot)
         unit = plot.grpo.utility
         costs = np.geomspace(plot.costs[0], 32, 300)
         axes.plot(
             costs,
             np.interp(costs, plot.costs, plot.utilities) / unit,
             color="black",
-            label="frontier: the best at each cost",
+            label="frontier: the best\nat each cost",
         )
         axes.plot(
             plot.plain[:, 0],
@@ -130,7 +133,7 @@ def _draw(data: FrontierPlots, figure: Figure) -> None:
             color=GREY,
             linewidth=1.2,
             marker=".",
-            label="GRPO with n responses (group mean)",
+            label="GRPO, n responses",
         )
         axes.plot(
             costs,
@@ -138,24 +141,26 @@ def _draw(data: FrontierPlots, figure: Figure) -> None:
             color=GREY,
             linestyle=":",
             linewidth=1.2,
-            label="as efficient as GRPO, n = 4",
+            label="as efficient as\nGRPO, n = 4",
         )
-        axes.plot(
-            plot.optimum.cost,
-            plot.optimum.utility / unit,
-            "*",
-            color="black",
-            markersize=13,
-            label="optimum: the most efficient for this law",
-        )
-        looks = policy_looks([_NAMES[name] for name in RULES])
-        points = [(point.cost, point.utility / unit) for point in plot.points]
-        equal_cost(axes, points, (plot.plain[:, 0], plot.plain[:, 1] / unit))
-        for name, place, look in zip(RULES, points, looks, strict=True):
-            axes.plot(*place, "o", color=look["color"], markersize=9, label=_NAMES[name])
         axes.set_title(f"objective: {'mean reward' if objective == 'mean' else 'mean of log p'}")
         axes.set_xlabel("responses a prompt")
         axes.set_xlim(0, 33)
         axes.set_ylim(0, 1.1 * float(np.interp(32, plot.costs, plot.utilities)) / unit)
     panels[0].set_ylabel("progress of a step (GRPO, n = 4: 1)")
+    # Both panels have the same lines, which are named once; only marks are left to the legend.
+    name_lines(figure, panels[1:])
+    for line in [line for axes in panels for line in axes.lines]:
+        line.set_label("_named")
+    looks = policy_looks([_NAMES[name] for name in RULES])
+    for axes, plot in zip(panels, plots, strict=True):
+        unit = plot.grpo.utility
+        points = [(point.cost, point.utility / unit) for point in plot.points]
+        for name, place, look in zip(RULES, points, looks, strict=True):
+            style: dict[str, Any] = {"color": look["color"], "linestyle": "none", "marker": MARKS[name]}
+            axes.plot(*place, **style, markersize=9, zorder=3, label=_NAMES[name])
+        equal_cost(axes, points, (plot.plain[:, 0], plot.plain[:, 1] / unit))
+        star: dict[str, Any] = {"color": "black", "linestyle": "none", "marker": "*", "markersize": 13}
+        label = "optimum: the most efficient for this law"
+        axes.plot(plot.optimum.cost, plot.optimum.utility / unit, **star, label=label)
     legend(figure, panels[0])

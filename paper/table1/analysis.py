@@ -11,10 +11,11 @@ from ada_bandit._types import FloatArray
 from ada_bandit.programs.figures import GREY, legend
 from ada_bandit.programs.looks import policy_looks
 from paper.claims import Measure, sign_test
+from paper.drawing import MARKS
 from paper.figure6.analysis import larger_on_hard
 from paper.results import ItemResult
 from paper.table1.sweep import Order
-from paper.training import NAMES, SETS, paired, unanimous
+from paper.training import NAMES, SETS, paired, standard_error, unanimous
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,20 +83,22 @@ def _draw(data: Order, gains: dict[str, FloatArray], figure: Figure) -> None:
         colour = policy_looks([rule])[0]["color"]
         place = at + (0.15 if rule == "balance" else -0.15)
         for column in range(gap.shape[1]):
-            axes.plot(gap[:, column], place, "o", color=colour, markersize=4, alpha=0.55)
-        axes.plot(data.average[rule] - data.average["grpo"], place, "D", color=colour, markersize=7, label=NAMES[rule])
+            axes.plot(gap[:, column], place, MARKS[rule], color=colour, markersize=4, alpha=0.55)
+        axes.plot(
+            data.average[rule] - data.average["grpo"], place, MARKS[rule], color=colour, markersize=8, label=NAMES[rule]
+        )
     axes.axvline(0, color=GREY, linewidth=1.2)
     axes.set_yticks(at, data.models)
     axes.invert_yaxis()
     axes.set_xlabel("points above GRPO")
-    axes.set_title("published: benchmarks (dots), weighted average (diamonds)", fontsize=9.5)
+    axes.set_title("published: benchmarks (small), weighted average (large)", fontsize=9.5)
     for index, name in enumerate(SETS):
         ours.errorbar(
-            gains[name].mean(), index, xerr=2 * gains[name].std(ddof=1) / np.sqrt(gains[name].size), fmt="D",
+            gains[name].mean(), index, xerr=2 * standard_error(gains[name]), fmt=MARKS["balance"],
             color=policy_looks(["balance"])[0]["color"], markersize=7,
         )  # fmt: skip
     ours.axvline(0, color=GREY, linewidth=1.2)
-    ours.set_yticks(range(len(SETS)), ["at least 1 of 16", "1-5 of 16", "1-2 of 16"])
+    ours.set_yticks(range(len(SETS)), ["at least 1\nof 16 correct", "moderate:\n1-5 of 16", "hard:\n1-2 of 16"])
     ours.set_ylim(len(SETS) - 0.5, -0.5)
     ours.set_xlabel("pass rate above GRPO (± 2 s.e.)")
     ours.set_title("simulated: balance, held-out prompts", fontsize=9.5)

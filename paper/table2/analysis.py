@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ada_bandit.programs.figures import legend, line_style
+from ada_bandit.programs.looks import name_lines, policy_looks
 from paper.claims import Measure
+from paper.drawing import MARKS, NEUTRAL
 from paper.published import column
 from paper.results import ItemResult
 from paper.table2.sweep import StepCosts
+from paper.training import NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,18 +84,20 @@ def _draw(data: StepCosts, figure: Figure) -> None:
     figure.set_size_inches(7.2, 4.4)
     axes = figure.subplots()
     published = column("table2", "relative_cost").reshape(2, 3)
-    line = np.linspace(1, 4.2, 2)
+    line = np.linspace(1, 4.0, 2)
     x = np.append(1.0, data.responses)
     for index, (model, times) in enumerate(data.times.items()):
-        colour = line_style(index)["color"]
         share = float(times.shares.mean())
-        axes.plot(x, published[index], "o", color=colour, markersize=8, label=model)
-        axes.plot(line, 1 + share * (line - 1), color=colour, linewidth=1.2, label=f"share of generation {share:.2f}")
-    axes.plot(line, line, color="#767676", linestyle=":", linewidth=1.2, label="cost in proportion to responses")
-    for name, where in zip(("GRPO", "pos", "balance"), x, strict=True):
-        axes.annotate(name, (where, 0.62), ha="center", color="#333333")
-    axes.set_xlim(0.8, 4.2)
+        label = f"{model}:\n{share:.2f} of GRPO's step\nis generation"
+        axes.plot(line, 1 + share * (line - 1), **NEUTRAL[index], linewidth=1.2, label=label)
+    axes.plot(line, line, **NEUTRAL[-1], linewidth=1.2, label="cost in proportion\nto responses")
+    for place, (rule, look) in enumerate(zip(MARKS, policy_looks(list(MARKS)), strict=True)):
+        style: dict[str, Any] = {"color": look["color"], "linestyle": "none", "marker": MARKS[rule]}
+        axes.plot(np.full(len(published), x[place]), published[:, place], **style, markersize=8, label="_published")
+        axes.annotate(NAMES[rule], (x[place], 0.62), ha="center", color=look["color"])
+    axes.set_xlim(0.7, 4.0)
     axes.set_ylim(0.5, 4.0)
     axes.set_xlabel("responses a step, relative to GRPO (from Figure 5)")
     axes.set_ylabel("cost of a step, relative to GRPO")
-    legend(figure, axes)
+    axes.set_title("marks: published; lines: the model of a step's time")
+    name_lines(figure, [axes])

@@ -77,5 +77,7 @@ def _draw(sweep: Sweep, figure: Figure) -> None:
         axes.set_xlim(0, end / _SCALE[axis])
     for axes in panels[:, 0]:
         axes.set_ylabel("held-out pass rate (simulated)")
-    panels[0, 0].set_title("bands: 2 standard errors over seeds", fontsize=9.5)
+    # Room for the names of lines that end together.
+    panels[0, 0].margins(y=0.12)
+    panels[0, 0].set_title("bands: ± 2 standard errors over seeds", fontsize=9.5)
     name_lines(figure, panels.flat)
