@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,10 +58,12 @@ def new_directory(path: Path, option: str = "--out") -> Iterator[Path]:
     InputError
         If there is something by the name already, or the directory can't be made.
     """
-    if path.exists():
+    # A link to nothing is in the way too, and so is what a path means that leads through a missing folder and back.
+    place = path.resolve()
+    if os.path.lexists(path) or place.exists():
         msg = f"{str(path)!r} is there already; remove it, or give another directory by {option}"
         raise InputError(msg)
-    building = path.with_name(path.name + ".partial")
+    building = place.with_name(place.name + ".partial")
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
@@ -71,8 +74,8 @@ def new_directory(path: Path, option: str = "--out") -> Iterator[Path]:
         yield building
         for each in [*building.rglob("*"), building]:
             force(each)
-        building.rename(path)
-        force(path.parent)
+        building.rename(place)
+        force(place.parent)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 

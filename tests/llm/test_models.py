@@ -8,7 +8,7 @@ import pytest
 
 from ada_bandit.errors import InputError
 from llm.config import ModelConfig
-from llm.models import choose_device, encode, encode_all, load_model, load_tokenizer
+from llm.models import choose_device, encode, encode_all, load_model, load_tokenizer, new_directory
 from llm.types import Prompt
 
 pytestmark = pytest.mark.torch
@@ -71,3 +71,13 @@ def test_directories_that_hold_no_model(tmp_path: Path, tiny_model_dir: Path) ->
     with pytest.raises(InputError, match=r"the device 'cuda' is not there; this machine has .*cpu"):
         choose_device("cuda")
     assert choose_device("cpu") == "cpu"
+
+
+@pytest.mark.parametrize("name", ["file", "dangling", "missing/../file"])
+def test_a_new_directory_takes_the_place_of_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(InputError, match="is there already; remove it"), new_directory(tmp_path / name):
+        pass
+    assert sorted(tmp_path.iterdir()) == before
